@@ -1,0 +1,1 @@
+"""The engine: MLX in, tokens out. It never imports SGLang."""

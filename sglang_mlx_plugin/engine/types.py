@@ -1,0 +1,216 @@
+"""The nouns of the engine: what a step asks, what it answers.
+
+Everything here is plain Python and numpy, but for the lazy arrays of `BatchView`;
+`sglang_mlx_plugin.host.requests` makes these from SGLang's batch, in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from numpy.typing import NDArray
+
+__all__ = [
+    "BatchView",
+    "LogprobRows",
+    "LogprobsOutput",
+    "SamplingRows",
+    "StepOutput",
+    "StepRequest",
+]
+
+TOP_K_ALL = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """One forward pass's rows, as the caches of a KV store see them.
+
+    Rows are right-padded to the same number of new tokens N.
+
+    Attributes:
+        prefix_lens: int32 (B,) tokens of each row that are in the store already.
+        new_lens: int32 (B,) real new tokens of each row, at most N.
+        kv_slots: int32 (B, S) store slots of each row's tokens, prefix and new, S the
+            longest row; entries past a row's end are 0.
+        write_slots: int32 (B, N) slots for the new tokens; 0 for padding.
+        aux_slots: int32 (B,) auxiliary-state slots, or None for full-attention models.
+        host_prefix_lens: The same as `prefix_lens`, on the host.
+        host_new_lens: The same as `new_lens`, on the host.
+    """
+
+    prefix_lens: mx.array
+    new_lens: mx.array
+    kv_slots: mx.array
+    write_slots: mx.array
+    aux_slots: mx.array | None
+    host_prefix_lens: NDArray[np.int32]
+    host_new_lens: NDArray[np.int32]
+
+    @property
+    def batch_size(self) -> int:
+        """Rows."""
+        return len(self.host_new_lens)
+
+    @property
+    def width(self) -> int:
+        """New tokens a row, padding included (N)."""
+        return int(self.write_slots.shape[1])
+
+
+@dataclass(slots=True, kw_only=True)
+class SamplingRows:
+    """Sampling parameters of a batch, one entry a row.
+
+    Greedy rows have ``top_k == 1``, as SGLang normalises them.
+
+    Attributes:
+        temperature: float32 (B,), above 0.
+        top_p: float32 (B,) in (0, 1].
+        top_k: int32 (B,), `TOP_K_ALL` for no limit.
+        min_p: float32 (B,) in [0, 1].
+        seeds: uint64 (B,), fixed for the whole life of a request.
+        additive: float32 (B, vocab) added to the logits (penalties, biases), or None.
+        scaling: float32 (B, vocab) repetition penalties: positive logits are divided by
+            them, negative ones multiplied; or None.
+        allowed: bool (B, vocab), False for tokens that a grammar forbids; or None.
+    """
+
+    temperature: NDArray[np.float32]
+    top_p: NDArray[np.float32]
+    top_k: NDArray[np.int32]
+    min_p: NDArray[np.float32]
+    seeds: NDArray[np.uint64]
+    additive: NDArray[np.float32] | None = None
+    scaling: NDArray[np.float32] | None = None
+    allowed: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.temperature)
+
+    @property
+    def all_greedy(self) -> bool:
+        """Whether no row draws."""
+        return bool((self.top_k == 1).all())
+
+    @property
+    def has_edits(self) -> bool:
+        """Whether any logits are edited before sampling."""
+        return (
+            self.additive is not None or self.scaling is not None or self.allowed is not None
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class LogprobRows:
+    """Which log-probabilities a step returns.
+
+    Attributes:
+        output: bool (B,) rows whose sampled token's logprob is wanted.
+        top: int32 (B,) how many top logprobs, 0 for none.
+        token_ids: Extra token ids to report for each row, or None.
+        input_start: int32 (B,) offset, within the row's new tokens, of the first whose
+            logits are wanted for input logprobs; ``new_lens`` for none. None in decode.
+        input_targets: int32 (sum of wanted,) the token that each wanted position should
+            predict, row after row. None in decode.
+        after_temperature: Whether logprobs are of the scaled distribution.
+    """
+
+    output: NDArray[np.bool_]
+    top: NDArray[np.int32]
+    token_ids: list[list[int] | None]
+    input_start: NDArray[np.int32] | None = None
+    input_targets: NDArray[np.int32] | None = None
+    after_temperature: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class StepRequest:
+    """One step of the engine: some rows prefill, others decode.
+
+    Attributes:
+        rows: int32 (B,) request rows, 1 or more; the engine keeps each row's last token.
+        prefix_lens: int32 (B,) tokens of the row that the store holds.
+        new_lens: int32 (B,) tokens that this step computes (1 for decode).
+        decode: bool (B,) rows whose one new token is the row's last sampled one.
+        token_ids: int32, the prefill rows' new tokens, row after row.
+        kv_slots: int32 (B, S) store slots of each row's tokens, prefix and new.
+        needs_token: bool (B,) rows that get a token; False for a middle chunk.
+        sampling: Sampling parameters.
+        logprobs: Logprobs wanted, or None.
+        aux_slots: int32 (B,) auxiliary-state slots, or None.
+    """
+
+    rows: NDArray[np.int32]
+    prefix_lens: NDArray[np.int32]
+    new_lens: NDArray[np.int32]
+    decode: NDArray[np.bool_]
+    token_ids: NDArray[np.int32]
+    kv_slots: NDArray[np.int32]
+    needs_token: NDArray[np.bool_]
+    sampling: SamplingRows
+    logprobs: LogprobRows | None = None
+    aux_slots: NDArray[np.int32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def total_lens(self) -> NDArray[np.int32]:
+        """int32 (B,) tokens of each row after this step."""
+        return self.prefix_lens + self.new_lens
+
+    @property
+    def token_starts(self) -> NDArray[np.int64]:
+        """int64 (B,) where each row's tokens start in `token_ids`."""
+        lens = np.where(self.decode, 0, self.new_lens)
+        return np.concatenate(([0], np.cumsum(lens)[:-1]))
+
+
+@dataclass(slots=True, kw_only=True)
+class LogprobsOutput:
+    """Log-probabilities of a step, on the host.
+
+    Attributes:
+        chosen: float32 (B,) logprob of each sampled token.
+        top_values: One list a row, best first; empty where none were asked.
+        top_ids: The tokens of `top_values`.
+        token_values: One list a row for the asked token ids; empty where none were.
+        input_values: float32, logprobs of the wanted input positions, row after row.
+        input_top_values: One list a wanted position.
+        input_top_ids: One list a wanted position.
+        input_token_values: One list a wanted position.
+    """
+
+    chosen: NDArray[np.float32]
+    top_values: list[list[float]] = field(default_factory=list)
+    top_ids: list[list[int]] = field(default_factory=list)
+    token_values: list[list[float]] = field(default_factory=list)
+    input_values: NDArray[np.float32] | None = None
+    input_top_values: list[list[float]] = field(default_factory=list)
+    input_top_ids: list[list[int]] = field(default_factory=list)
+    input_token_values: list[list[float]] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class StepOutput:
+    """What a step gives once it is read.
+
+    Attributes:
+        tokens: int32 (B,) sampled tokens; 0 where `StepRequest.needs_token` is False.
+        logprobs: Log-probabilities, or None if none were asked.
+    """
+
+    tokens: NDArray[np.int32]
+    logprobs: LogprobsOutput | None = None
+
+    @cached_property
+    def token_list(self) -> list[int]:
+        """The tokens as Python ints."""
+        return [int(token) for token in self.tokens]

@@ -1,0 +1,1 @@
+"""The host side: the only room that imports SGLang."""
