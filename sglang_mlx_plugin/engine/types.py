@@ -37,12 +37,14 @@ class BatchView:
     Attributes:
         prefix_lens: int32 (B,) tokens of each row that are in the store already.
         new_lens: int32 (B,) real new tokens of each row, at most N.
-        kv_slots: int32 (B, S) store slots of each row's tokens, prefix and new, S the
-            longest row; entries past a row's end are 0.
+        kv_slots: int32 (B, S) store slots of each row's tokens, prefix and new, S at least
+            the longest row; entries past a row's end name a slot of the same row, so that
+            what one row computes can never reach another, not even through a mask.
         write_slots: int32 (B, N) slots for the new tokens; 0 for padding.
         aux_slots: int32 (B,) auxiliary-state slots, or None for full-attention models.
         host_prefix_lens: The same as `prefix_lens`, on the host.
         host_new_lens: The same as `new_lens`, on the host.
+        max_slot: The highest slot named.
     """
 
     prefix_lens: mx.array
@@ -52,6 +54,7 @@ class BatchView:
     aux_slots: mx.array | None
     host_prefix_lens: NDArray[np.int32]
     host_new_lens: NDArray[np.int32]
+    max_slot: int
 
     @property
     def batch_size(self) -> int:
@@ -62,6 +65,12 @@ class BatchView:
     def width(self) -> int:
         """New tokens a row, padding included (N)."""
         return int(self.write_slots.shape[1])
+
+    @property
+    def uniform(self) -> bool:
+        """Whether every row fills all columns of `kv_slots`: nothing is padding."""
+        total = self.host_prefix_lens + self.host_new_lens
+        return bool((total == self.kv_slots.shape[1]).all())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,6 +102,23 @@ class SamplingRows:
 
     def __len__(self) -> int:
         return len(self.temperature)
+
+    def take(self, rows: NDArray[np.int64]) -> SamplingRows:
+        """The parameters of some rows, in the order given."""
+
+        def pick(values):  # type: ignore[no-untyped-def]
+            return None if values is None else values[rows]
+
+        return SamplingRows(
+            temperature=self.temperature[rows],
+            top_p=self.top_p[rows],
+            top_k=self.top_k[rows],
+            min_p=self.min_p[rows],
+            seeds=self.seeds[rows],
+            additive=pick(self.additive),
+            scaling=pick(self.scaling),
+            allowed=pick(self.allowed),
+        )
 
     @property
     def all_greedy(self) -> bool:

@@ -1,0 +1,255 @@
+"""The token-slot KV store: keys and values of every attention layer, one memory.
+
+A layer's keys lie in one array of shape (heads * slots, key_dim): head h of slot s is row
+``h * slots + s``. With one index array a layer can then write its new tokens and gather
+the tokens of a whole batch as (B, heads, S, key_dim), contiguous, whatever slots they lie
+in: requests join, leave and share prefixes without a copy of anybody's cache.
+
+Slot 0 takes the writes of padding and is never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import numpy as np
+
+if TYPE_CHECKING:
+    from sglang_mlx_plugin.engine.types import BatchView
+    from sglang_mlx_plugin.hooks.types import KVLayerSpec, KVStoreSpec
+
+__all__ = ["SlotKVCache", "SlotKVStore", "create_kv_store"]
+
+# Slots are allocated in steps, so that an idle server holds weights and little else; a
+# doubling step keeps the copies of growth to a constant factor of what is stored.
+FIRST_BLOCK = 4096
+
+
+def create_kv_store(spec: KVStoreSpec) -> SlotKVStore:
+    """Build the store that `spec` asks for.
+
+    Raises:
+        ValueError: For a KV cache dtype that this store cannot hold.
+    """
+    dtype_name = spec.dtype if spec.kv_cache_dtype == "auto" else spec.kv_cache_dtype
+    names = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+    dtype_name = names.get(dtype_name, dtype_name)
+    if dtype_name not in ("float32", "float16", "bfloat16"):
+        raise ValueError(
+            f"--kv-cache-dtype {spec.kv_cache_dtype} is not available on MLX; "
+            "use auto, bfloat16 or float16."
+        )
+    return SlotKVStore(spec.layers, spec.capacity, getattr(mx, dtype_name))
+
+
+class SlotKVStore:
+    """Keys and values by token slot (see the module's text).
+
+    Args:
+        layers: Shape of each attention layer.
+        capacity: Tokens, in slots 1..capacity.
+        dtype: What keys and values are stored in.
+    """
+
+    def __init__(self, layers: Sequence[KVLayerSpec], capacity: int, dtype: mx.Dtype) -> None:
+        if capacity < 1:
+            raise ValueError(f"a KV store needs room for at least one token, got {capacity}")
+        self.layers = tuple(layers)
+        self.dtype = dtype
+        self._capacity = int(capacity)
+        self._slots = 0
+        self._keys: list[mx.array] = []
+        self._values: list[mx.array] = []
+        self._grow(min(FIRST_BLOCK, self._capacity + 1))
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that can be held."""
+        return self._capacity
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of one token over all layers."""
+        width = sum(layer.heads * (layer.key_dim + layer.value_dim) for layer in self.layers)
+        return width * self.dtype.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated now."""
+        return self._slots * self.bytes_per_token
+
+    def arrays(self) -> list[mx.array]:
+        """Every array of the store."""
+        return [*self._keys, *self._values]
+
+    def caches(self, view: BatchView) -> list[SlotKVCache]:
+        """One cache for each layer, for one forward pass over `view`'s rows."""
+        needed = max(view.max_slot + 1, 1)
+        if needed > self._slots:
+            self._grow(min(max(needed, 2 * self._slots), self._capacity + 1))
+        if needed > self._slots:
+            raise ValueError(
+                f"KV slot {needed - 1} is beyond the store's capacity of {self._capacity}"
+            )
+        pass_ = _Pass(view, self._slots)
+        return [SlotKVCache(self, layer, pass_) for layer in range(len(self.layers))]
+
+    def write(self, layer: int, rows: mx.array, keys: mx.array, values: mx.array) -> None:
+        """Store new tokens.
+
+        Args:
+            layer: Index into `layers`.
+            rows: int32 (B, heads, N) rows of the layer's arrays.
+            keys: (B, heads, N, key_dim).
+            values: (B, heads, N, value_dim).
+        """
+        self._keys[layer][rows] = keys.astype(self.dtype)
+        self._values[layer][rows] = values.astype(self.dtype)
+
+    def read(self, layer: int, rows: mx.array) -> tuple[mx.array, mx.array]:
+        """Gather tokens.
+
+        Args:
+            layer: Index into `layers`.
+            rows: int32 (B, heads, S) rows of the layer's arrays.
+
+        Returns:
+            Keys (B, heads, S, key_dim) and values (B, heads, S, value_dim).
+        """
+        return mx.take(self._keys[layer], rows, axis=0), mx.take(self._values[layer], rows, axis=0)
+
+    def _grow(self, slots: int) -> None:
+        def grown(old: mx.array | None, heads: int, width: int) -> mx.array:
+            if old is None:
+                return mx.zeros((heads * slots, width), self.dtype)
+            more = mx.zeros((heads, slots - self._slots, width), self.dtype)
+            kept = old.reshape(heads, self._slots, width)
+            return mx.concatenate([kept, more], axis=1).reshape(heads * slots, width)
+
+        for index, layer in enumerate(self.layers):
+            first = not self._slots
+            keys = grown(None if first else self._keys[index], layer.heads, layer.key_dim)
+            values = grown(None if first else self._values[index], layer.heads, layer.value_dim)
+            # One layer at a time, so that growth never holds the old and the new whole.
+            mx.eval(keys, values)
+            if first:
+                self._keys.append(keys)
+                self._values.append(values)
+            else:
+                self._keys[index], self._values[index] = keys, values
+        self._slots = slots
+
+
+class _Pass:
+    """What all layers share in one forward pass: index arrays and masks."""
+
+    def __init__(self, view: BatchView, slots: int) -> None:
+        self.view = view
+        self._slots = slots
+        self._rows: dict[int, tuple[mx.array, mx.array]] = {}
+        self._masks: dict[int | None, mx.array] = {}
+
+    def rows(self, heads: int) -> tuple[mx.array, mx.array]:
+        """Rows to write (B, heads, N) and to read (B, heads, S) for a head count."""
+        found = self._rows.get(heads)
+        if found is None:
+            base = (mx.arange(heads, dtype=mx.int32) * self._slots)[None, :, None]
+            found = (
+                base + self.view.write_slots[:, None, :],
+                base + self.view.kv_slots[:, None, :],
+            )
+            self._rows[heads] = found
+        return found
+
+    def mask(self, window: int | None) -> mx.array:
+        """bool (B, 1, N, S): which stored tokens each new token sees.
+
+        A padding token sees what its row's last token sees, so that no row of the softmax
+        is empty.
+        """
+        found = self._masks.get(window)
+        if found is None:
+            view = self.view
+            steps = mx.arange(view.width, dtype=mx.int32)[None, :]
+            last = (view.prefix_lens + view.new_lens - 1)[:, None]
+            positions = mx.minimum(view.prefix_lens[:, None] + steps, last)[:, :, None]
+            columns = mx.arange(view.kv_slots.shape[1], dtype=mx.int32)[None, None, :]
+            found = columns <= positions
+            if window is not None:
+                found = found & (columns > positions - window)
+            found = found[:, None]
+            self._masks[window] = found
+        return found
+
+
+class SlotKVCache:
+    """One attention layer's cache in one forward pass: mlx-lm's cache protocol.
+
+    Attributes:
+        offset: int32 (B,) position of each row's first new token, for rope.
+    """
+
+    def __init__(
+        self, store: SlotKVStore, layer: int, pass_: _Pass, window: int | None = None
+    ) -> None:
+        self._store = store
+        self._layer = layer
+        self._pass = pass_
+        self.max_size = window
+        self.offset = pass_.view.prefix_lens
+
+    def with_window(self, window: int) -> SlotKVCache:
+        """The same layer seen through a sliding window of `window` tokens."""
+        return type(self)(self._store, self._layer, self._pass, window)
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Store the new tokens and return all of each row's tokens.
+
+        Args:
+            keys: (B, heads, N, key_dim).
+            values: (B, heads, N, value_dim).
+
+        Returns:
+            Keys (B, heads, S, key_dim) and values (B, heads, S, value_dim); columns past a
+            row's end repeat a token of the same row and must be masked.
+        """
+        write, read = self._pass.rows(self._store.layers[self._layer].heads)
+        self._store.write(self._layer, write, keys, values)
+        # Some models update once and then read the offset for later layers' masks.
+        self.offset = self._pass.view.prefix_lens + self._pass.view.new_lens
+        return self._store.read(self._layer, read)
+
+    def make_mask(
+        self, N: int, return_array: bool = False, window_size: int | None = None
+    ) -> mx.array | str | None:
+        """The attention mask for N new tokens (`mlx_lm.models.base.create_attention_mask`)."""
+        view = self._pass.view
+        window = window_size or self.max_size
+        longest = int(view.kv_slots.shape[1])
+        if window is not None and window >= longest:
+            window = None
+        if window is None and not return_array and view.uniform:
+            if N == 1:
+                return None
+            if view.batch_size == 1:
+                return "causal"
+        return self._pass.mask(window)
+
+    def is_trimmable(self) -> bool:
+        """Slots are trimmed by SGLang's allocator, never through the cache."""
+        return False
+
+    def empty(self) -> bool:
+        """Whether no row has stored tokens."""
+        return not bool(np.any(self._pass.view.host_prefix_lens))
+
+    def size(self) -> int:
+        """Tokens of the longest row, the new ones included."""
+        return int(self._pass.view.kv_slots.shape[1])
+
+    @property
+    def state(self) -> Any:
+        """Nothing: the store holds the state."""
+        return []

@@ -1,0 +1,129 @@
+"""Splits a step's rows into forward passes.
+
+Decoding rows make one pass of width 1. Prefilling rows are batched by length: right-padding
+is work thrown away, and a separate pass is a launch more, so rows share a pass while padding
+stays a small part of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+import numpy as np
+
+from sglang_mlx_plugin.engine.types import BatchView
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sglang_mlx_plugin.engine.types import StepRequest
+
+__all__ = ["ForwardPass", "plan"]
+
+# Padded tokens in a prefill pass are at most this share of the real ones.
+MAX_PADDING = 0.25
+
+
+@dataclass(slots=True)
+class ForwardPass:
+    """Some of a step's rows, computed together.
+
+    Attributes:
+        members: int64 (b,) indices of the rows in the step.
+        rows: int32 (b,) their request rows.
+        decode: Whether each row's one token is its last sampled one.
+        tokens: int32 (b, N) right-padded new tokens; None when `decode`.
+        view: The rows as the KV store sees them.
+    """
+
+    members: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    decode: bool
+    tokens: NDArray[np.int32] | None
+    view: BatchView
+
+
+def plan(request: StepRequest, *, row_by_row: bool = False) -> list[ForwardPass]:
+    """Split `request` into forward passes, decoding rows first.
+
+    Args:
+        request: The step.
+        row_by_row: One pass for each row, for models that cannot be batched exactly.
+    """
+    passes = []
+    decoding = np.flatnonzero(request.decode)
+    prefilling = np.flatnonzero(~request.decode)
+    if row_by_row:
+        groups = [np.array([row]) for row in decoding]
+    else:
+        groups = [decoding] if len(decoding) else []
+    for members in groups:
+        passes.append(_build(request, members, decode=True))
+    limit = 0.0 if row_by_row else MAX_PADDING
+    for members in _by_length(request.new_lens, prefilling, limit, single=row_by_row):
+        passes.append(_build(request, members, decode=False))
+    return passes
+
+
+def _by_length(
+    new_lens: NDArray[np.int32], rows: NDArray[np.int64], max_padding: float, *, single: bool
+) -> list[NDArray[np.int64]]:
+    if single:
+        return [np.array([row]) for row in rows]
+    order = rows[np.argsort(-new_lens[rows], kind="stable")]
+    groups: list[list[int]] = []
+    width = real = 0
+    for row in order:
+        length = int(new_lens[row])
+        if groups:
+            padded = width * (len(groups[-1]) + 1)
+            if padded - (real + length) <= max_padding * (real + length):
+                groups[-1].append(int(row))
+                real += length
+                continue
+        groups.append([int(row)])
+        width, real = length, length
+    return [np.sort(np.array(group)) for group in groups]
+
+
+def _build(request: StepRequest, members: NDArray[np.int64], *, decode: bool) -> ForwardPass:
+    prefix = request.prefix_lens[members]
+    new = request.new_lens[members]
+    total = prefix + new
+    longest = int(total.max())
+    width = int(new.max())
+    columns = np.arange(longest)
+    slots = request.kv_slots[members, :longest]
+    ragged = bool((total != longest).any())
+    if ragged:
+        slots = np.where(columns[None] < total[:, None], slots, slots[:, :1])
+    steps = np.arange(width)
+    if ragged or bool((new != width).any()):
+        at = np.minimum(prefix[:, None] + steps[None], longest - 1)
+        write = np.take_along_axis(slots, at, axis=1)
+        write = np.where(steps[None] < new[:, None], write, 0)
+    else:
+        write = slots[:, longest - width :]
+    tokens = None
+    if not decode:
+        tokens = np.zeros((len(members), width), np.int32)
+        starts = request.token_starts
+        for i, row in enumerate(members):
+            start, length = int(starts[row]), int(new[i])
+            tokens[i, :length] = request.token_ids[start : start + length]
+    aux = request.aux_slots
+    view = BatchView(
+        prefix_lens=mx.array(prefix),
+        new_lens=mx.array(new),
+        kv_slots=mx.array(np.ascontiguousarray(slots, dtype=np.int32)),
+        write_slots=mx.array(np.ascontiguousarray(write, dtype=np.int32)),
+        aux_slots=None if aux is None else mx.array(aux[members]),
+        host_prefix_lens=prefix,
+        host_new_lens=new,
+        max_slot=int(slots.max()),
+    )
+    return ForwardPass(
+        members=members, rows=request.rows[members], decode=decode, tokens=tokens, view=view
+    )

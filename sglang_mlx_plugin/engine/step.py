@@ -1,0 +1,206 @@
+"""The engine: one model, one KV store, one thread that runs steps.
+
+`Engine.step` builds a step's graph on lazy arrays (a decoding row's input is the token that
+the step before has not read back yet), hands it to `mx.async_eval` and returns at once;
+`PendingStep.read` waits for the tokens. So a caller can build the next step before it reads
+this one.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+import numpy as np
+
+from sglang_mlx_plugin.engine import logprobs as logprobs_module
+from sglang_mlx_plugin.engine.planner import ForwardPass, plan
+from sglang_mlx_plugin.engine.sampling import edit_logits
+from sglang_mlx_plugin.engine.types import StepOutput, StepRequest
+
+if TYPE_CHECKING:
+    from sglang_mlx_plugin.engine.caches import CacheLayout
+    from sglang_mlx_plugin.engine.head import HeadGate
+    from sglang_mlx_plugin.engine.logprobs import LazyLogprobs
+    from sglang_mlx_plugin.hooks.types import KVStore, LoadedModel, Sampler
+
+__all__ = ["Engine", "PendingStep"]
+
+
+class PendingStep:
+    """A step that may still be running.
+
+    Attributes:
+        tokens: int32 (B,), lazy.
+    """
+
+    def __init__(self, tokens: mx.array, logprobs: LazyLogprobs | None) -> None:
+        self.tokens = tokens
+        self._logprobs = logprobs
+        self._output: StepOutput | None = None
+
+    def read(self) -> StepOutput:
+        """Wait for the step and return its results (the same object each time)."""
+        if self._output is None:
+            tokens = np.array(self.tokens, dtype=np.int32)
+            logprobs = None if self._logprobs is None else self._logprobs.read()
+            self._output = StepOutput(tokens=tokens, logprobs=logprobs)
+        return self._output
+
+
+class Engine:
+    """Runs steps of one model.
+
+    Args:
+        loaded: The model.
+        layout: How the model's caches map onto the stores.
+        kv_store: Keys and values.
+        sampler: Chooses tokens.
+        head: The gate in front of the model's output head.
+        max_rows: Highest request row.
+
+    MLX streams belong to threads: the engine must be used in the thread that made it.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        *,
+        layout: CacheLayout,
+        kv_store: KVStore | None,
+        sampler: Sampler,
+        head: HeadGate,
+        max_rows: int,
+    ) -> None:
+        self.loaded = loaded
+        self.layout = layout
+        self.kv_store = kv_store
+        self.sampler = sampler
+        self.head = head
+        self._last_tokens = mx.zeros((max_rows + 1,), mx.int32)
+        self._thread = threading.get_ident()
+        self._sampler_checked = False
+
+    def step(self, request: StepRequest) -> PendingStep:
+        """Start one step.
+
+        Raises:
+            RuntimeError: When called from another thread than the engine's own.
+        """
+        if threading.get_ident() != self._thread:
+            raise RuntimeError(
+                "an engine is used from the thread that made it: MLX streams belong to threads"
+            )
+        logits, input_logits = self._forward(request)
+        tokens = mx.zeros((len(request),), mx.int32)
+        lazy_logprobs = None
+        wanted = np.flatnonzero(request.needs_token)
+        if len(wanted):
+            rows = request.sampling
+            every = len(wanted) == len(request)
+            if not every:
+                rows = rows.take(wanted)
+            edited = edit_logits(logits, rows) if rows.has_edits else logits
+            positions = mx.array(request.total_lens[wanted].astype(np.int32))
+            chosen = self._sample(edited, rows, positions)
+            tokens = chosen if every else _scatter(tokens, wanted, chosen)
+            if request.logprobs is not None:
+                lazy_logprobs = logprobs_module.collect(
+                    request, edited, chosen, wanted, input_logits
+                )
+            self._last_tokens[mx.array(request.rows[wanted])] = chosen
+        elif request.logprobs is not None:
+            lazy_logprobs = logprobs_module.collect(request, None, None, wanted, input_logits)
+        pending = [tokens, self._last_tokens]
+        if self.kv_store is not None:
+            pending += self.kv_store.arrays()
+        if lazy_logprobs is not None:
+            pending += lazy_logprobs.arrays()
+        mx.async_eval(*pending)
+        return PendingStep(tokens, lazy_logprobs)
+
+    def _forward(self, request: StepRequest) -> tuple[mx.array | None, mx.array | None]:
+        """Run the model; logits of the rows that need a token, and of input positions."""
+        passes = plan(request, row_by_row=self.layout.row_by_row)
+        blocks: list[mx.array] = []
+        owners: list[np.ndarray] = []
+        input_blocks: list[mx.array] = []
+        input_owners: list[np.ndarray] = []
+        for part in passes:
+            picks, token_rows, input_rows = _head_positions(request, part)
+            out = self._run(part, picks)
+            if len(token_rows):
+                blocks.append(out[: len(token_rows)])
+                owners.append(token_rows)
+            if len(input_rows):
+                input_blocks.append(out[len(token_rows) :])
+                input_owners.append(input_rows)
+        return _in_order(blocks, owners), _in_order(input_blocks, input_owners)
+
+    def _run(self, part: ForwardPass, picks: np.ndarray) -> mx.array:
+        if part.decode:
+            tokens = self._last_tokens[mx.array(part.rows)][:, None]
+        else:
+            assert part.tokens is not None
+            tokens = mx.array(part.tokens)
+        caches = self.layout.caches(part.view, self.kv_store)
+        return self.head.run(self.loaded.model, tokens, caches, picks)
+
+    def _sample(self, logits: mx.array, rows: object, positions: mx.array) -> mx.array:
+        chosen = self.sampler(logits, rows, positions)  # type: ignore[arg-type]
+        if not self._sampler_checked:
+            if chosen.shape != (logits.shape[0],):
+                raise TypeError(
+                    f"the sampler answered shape {chosen.shape} for {logits.shape[0]} rows; "
+                    "one token a row is expected"
+                )
+            self._sampler_checked = True
+        return chosen.astype(mx.int32)
+
+
+def _scatter(base: mx.array, where: np.ndarray, values: mx.array) -> mx.array:
+    base[mx.array(where)] = values
+    return base
+
+
+def _head_positions(
+    request: StepRequest, part: ForwardPass
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Flat positions (row * N + step) of a pass that need logits.
+
+    Returns:
+        The positions, rows that need a token first; the owners of those; and, for input
+        logprobs, keys that order the rest as the request lists them.
+    """
+    width = part.view.width
+    members = part.members
+    wants = np.flatnonzero(request.needs_token[members])
+    last = wants * width + part.view.host_new_lens[wants] - 1
+    none = np.zeros(0, np.int64)
+    asked = request.logprobs
+    if asked is None or asked.input_start is None:
+        return last, members[wants], none
+    extra, keys = [], []
+    for i, row in enumerate(members):
+        steps = np.arange(int(asked.input_start[row]), int(request.new_lens[row]))
+        extra.append(i * width + steps)
+        keys.append(int(row) * (1 << 32) + steps)
+    return (
+        np.concatenate([last, *extra]),
+        members[wants],
+        np.concatenate(keys) if keys else none,
+    )
+
+
+def _in_order(blocks: list[mx.array], owners: list[np.ndarray]) -> mx.array | None:
+    if not blocks:
+        return None
+    if len(blocks) == 1:
+        joined, owner = blocks[0], owners[0]
+    else:
+        joined, owner = mx.concatenate(blocks), np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    if (order == np.arange(len(order))).all():
+        return joined
+    return joined[mx.array(order)]
