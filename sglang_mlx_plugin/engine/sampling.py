@@ -48,6 +48,8 @@ def edit_logits(logits: mx.array, rows: SamplingRows) -> mx.array:
         logits = mx.where(logits > 0, logits / scaling, logits * scaling)
     if rows.allowed is not None:
         logits = mx.where(mx.array(rows.allowed), logits, -mx.inf)
+    if rows.bias is not None:
+        logits = logits + mx.array(rows.bias)
     return logits
 
 

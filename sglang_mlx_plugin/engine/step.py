@@ -9,6 +9,7 @@ this one.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from sglang_mlx_plugin.engine.caches import CacheLayout
     from sglang_mlx_plugin.engine.head import HeadGate
     from sglang_mlx_plugin.engine.logprobs import LazyLogprobs
+    from sglang_mlx_plugin.engine.types import SamplingRows
     from sglang_mlx_plugin.hooks.types import KVStore, LoadedModel, Sampler
 
-__all__ = ["Engine", "PendingStep"]
+__all__ = ["Engine", "Forwarded", "PendingStep"]
 
 
 class PendingStep:
@@ -47,6 +49,21 @@ class PendingStep:
             logprobs = None if self._logprobs is None else self._logprobs.read()
             self._output = StepOutput(tokens=tokens, logprobs=logprobs)
         return self._output
+
+
+@dataclass(slots=True)
+class Forwarded:
+    """A step whose forward passes are built.
+
+    Attributes:
+        request: The step.
+        logits: float32 (rows that need a token, vocab), lazy; None if no row does.
+        input_logits: float32 (positions, vocab) for input logprobs, lazy; None if unasked.
+    """
+
+    request: StepRequest
+    logits: mx.array | None
+    input_logits: mx.array | None
 
 
 class Engine:
@@ -83,7 +100,18 @@ class Engine:
         self._sampler_checked = False
 
     def step(self, request: StepRequest) -> PendingStep:
-        """Start one step.
+        """Start one step: `forward`, then `sample`.
+
+        Raises:
+            RuntimeError: When called from another thread than the engine's own.
+        """
+        return self.sample(self.forward(request))
+
+    def forward(self, request: StepRequest) -> Forwarded:
+        """Start a step's forward passes.
+
+        A caller whose logit edits are not known yet (a grammar that waits for the token
+        before) calls this, works on the host while the device runs, and then `sample`.
 
         Raises:
             RuntimeError: When called from another thread than the engine's own.
@@ -93,10 +121,29 @@ class Engine:
                 "an engine is used from the thread that made it: MLX streams belong to threads"
             )
         logits, input_logits = self._forward(request)
+        return Forwarded(request, logits, input_logits)
+
+    def start(self, forwarded: Forwarded) -> None:
+        """Hand the forward passes to the device without waiting for `sample`."""
+        pending = [a for a in (forwarded.logits, forwarded.input_logits) if a is not None]
+        mx.async_eval(*pending, *self._state())
+
+    def sample(self, forwarded: Forwarded, sampling: SamplingRows | None = None) -> PendingStep:
+        """Add sampling to a step and hand it to the device.
+
+        Args:
+            forwarded: What `forward` gave.
+            sampling: Replaces the request's sampling parameters, for edits that were not
+                known before.
+        """
+        request, logits = forwarded.request, forwarded.logits
+        if sampling is not None:
+            request.sampling = sampling
         tokens = mx.zeros((len(request),), mx.int32)
         lazy_logprobs = None
         wanted = np.flatnonzero(request.needs_token)
-        if len(wanted):
+        edited = chosen = None
+        if logits is not None:
             rows = request.sampling
             every = len(wanted) == len(request)
             if not every:
@@ -104,21 +151,25 @@ class Engine:
             edited = edit_logits(logits, rows) if rows.has_edits else logits
             positions = mx.array(request.total_lens[wanted].astype(np.int32))
             chosen = self._sample(edited, rows, positions)
-            tokens = chosen if every else _scatter(tokens, wanted, chosen)
-            if request.logprobs is not None:
-                lazy_logprobs = logprobs_module.collect(
-                    request, edited, chosen, wanted, input_logits
-                )
+            if every:
+                tokens = chosen
+            else:
+                tokens[mx.array(wanted)] = chosen
             self._last_tokens[mx.array(request.rows[wanted])] = chosen
-        elif request.logprobs is not None:
-            lazy_logprobs = logprobs_module.collect(request, None, None, wanted, input_logits)
-        pending = [tokens, self._last_tokens]
-        if self.kv_store is not None:
-            pending += self.kv_store.arrays()
+        if request.logprobs is not None:
+            lazy_logprobs = logprobs_module.collect(
+                request, edited, chosen, wanted, forwarded.input_logits
+            )
+        pending = [tokens, *self._state()]
         if lazy_logprobs is not None:
             pending += lazy_logprobs.arrays()
         mx.async_eval(*pending)
         return PendingStep(tokens, lazy_logprobs)
+
+    def _state(self) -> list[mx.array]:
+        """Arrays that outlive a step; evaluated with it, or the graph would grow."""
+        stored = self.kv_store.arrays() if self.kv_store is not None else []
+        return [self._last_tokens, *stored]
 
     def _forward(self, request: StepRequest) -> tuple[mx.array | None, mx.array | None]:
         """Run the model; logits of the rows that need a token, and of input positions."""
@@ -147,8 +198,8 @@ class Engine:
         caches = self.layout.caches(part.view, self.kv_store)
         return self.head.run(self.loaded.model, tokens, caches, picks)
 
-    def _sample(self, logits: mx.array, rows: object, positions: mx.array) -> mx.array:
-        chosen = self.sampler(logits, rows, positions)  # type: ignore[arg-type]
+    def _sample(self, logits: mx.array, rows: SamplingRows, positions: mx.array) -> mx.array:
+        chosen = self.sampler(logits, rows, positions)
         if not self._sampler_checked:
             if chosen.shape != (logits.shape[0],):
                 raise TypeError(
@@ -157,11 +208,6 @@ class Engine:
                 )
             self._sampler_checked = True
         return chosen.astype(mx.int32)
-
-
-def _scatter(base: mx.array, where: np.ndarray, values: mx.array) -> mx.array:
-    base[mx.array(where)] = values
-    return base
 
 
 def _head_positions(

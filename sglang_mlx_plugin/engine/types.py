@@ -85,10 +85,11 @@ class SamplingRows:
         top_k: int32 (B,), `TOP_K_ALL` for no limit.
         min_p: float32 (B,) in [0, 1].
         seeds: uint64 (B,), fixed for the whole life of a request.
-        additive: float32 (B, vocab) added to the logits (penalties, biases), or None.
+        additive: float32 (B, vocab) penalties added to the logits, or None.
         scaling: float32 (B, vocab) repetition penalties: positive logits are divided by
             them, negative ones multiplied; or None.
         allowed: bool (B, vocab), False for tokens that a grammar forbids; or None.
+        bias: float32 (B, vocab) ``logit_bias``, added last; or None.
     """
 
     temperature: NDArray[np.float32]
@@ -99,6 +100,7 @@ class SamplingRows:
     additive: NDArray[np.float32] | None = None
     scaling: NDArray[np.float32] | None = None
     allowed: NDArray[np.bool_] | None = None
+    bias: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.temperature)
@@ -118,6 +120,7 @@ class SamplingRows:
             additive=pick(self.additive),
             scaling=pick(self.scaling),
             allowed=pick(self.allowed),
+            bias=pick(self.bias),
         )
 
     @property
@@ -128,9 +131,8 @@ class SamplingRows:
     @property
     def has_edits(self) -> bool:
         """Whether any logits are edited before sampling."""
-        return (
-            self.additive is not None or self.scaling is not None or self.allowed is not None
-        )
+        edits = (self.additive, self.scaling, self.allowed, self.bias)
+        return any(edit is not None for edit in edits)
 
 
 @dataclass(slots=True, kw_only=True)

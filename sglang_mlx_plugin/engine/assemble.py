@@ -1,0 +1,106 @@
+"""Puts an engine together from a loaded model and the parts that hooks supply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+
+from sglang_mlx_plugin.engine import caches, memory
+from sglang_mlx_plugin.engine.head import HeadGate
+from sglang_mlx_plugin.engine.step import Engine
+from sglang_mlx_plugin.hooks.types import KVStoreSpec, SamplerSpec
+
+if TYPE_CHECKING:
+    from sglang_mlx_plugin.engine.caches import CacheLayout
+    from sglang_mlx_plugin.hooks.types import DeviceKind, KVStore, LoadedModel, Sampler
+
+__all__ = ["Prepared", "build_engine", "prepare"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model whose caches are known, before any KV memory is taken.
+
+    Attributes:
+        loaded: The model.
+        layout: How its caches map onto the stores.
+        head: The gate in front of its output head.
+        bytes_per_token: KV bytes of one token in the model's own dtype, 0 without KV.
+        budget: The memory budget.
+    """
+
+    loaded: LoadedModel
+    layout: CacheLayout
+    head: HeadGate
+    bytes_per_token: int
+    budget: memory.MemoryBudget
+
+
+def prepare(loaded: LoadedModel, *, device: DeviceKind, mem_fraction_static: float) -> Prepared:
+    """Probe the model and set up MLX's memory limits.
+
+    Raises:
+        UnsupportedModelError: If the model cannot be served exactly.
+    """
+    working_set = memory.working_set_bytes(device)
+    budget = memory.MemoryBudget(
+        working_set=working_set,
+        static=int(working_set * mem_fraction_static),
+        weights=loaded.weight_bytes,
+    )
+    memory.apply_limits(device, budget)
+    layout = caches.probe(loaded.model, loaded.family)
+    head = HeadGate(loaded.model)
+    head.verify(loaded.model, make_prompt_cache(loaded.model), mx.array([[1, 2, 3]]))
+    width = sum(layer.heads * (layer.key_dim + layer.value_dim) for layer in layout.layers)
+    size = getattr(mx, loaded.dtype).size
+    return Prepared(
+        loaded=loaded, layout=layout, head=head, bytes_per_token=width * size, budget=budget
+    )
+
+
+def build_engine(
+    prepared: Prepared,
+    *,
+    capacity: int,
+    kv_cache_dtype: str,
+    max_rows: int,
+    device: DeviceKind,
+    create_kv_store: Callable[[KVStoreSpec], KVStore],
+    create_sampler: Callable[[SamplerSpec], Sampler],
+) -> Engine:
+    """Take the KV memory and build the engine.
+
+    Args:
+        prepared: What `prepare` found out.
+        capacity: Tokens that the KV store holds.
+        kv_cache_dtype: ``--kv-cache-dtype``.
+        max_rows: Highest request row.
+        device: MLX back end.
+        create_kv_store: Answers ``sglang_mlx_create_kv_store``.
+        create_sampler: Answers ``sglang_mlx_create_sampler``.
+    """
+    store = None
+    if prepared.layout.has_kv:
+        store = create_kv_store(
+            KVStoreSpec(
+                layers=prepared.layout.layers,
+                capacity=capacity,
+                dtype=prepared.loaded.dtype,
+                kv_cache_dtype=kv_cache_dtype,
+                device=device,
+            )
+        )
+    sampler = create_sampler(SamplerSpec(vocab_size=prepared.loaded.vocab_size, device=device))
+    return Engine(
+        prepared.loaded,
+        layout=prepared.layout,
+        kv_store=store,
+        sampler=sampler,
+        head=prepared.head,
+        max_rows=max_rows,
+    )

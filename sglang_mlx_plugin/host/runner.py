@@ -1,0 +1,257 @@
+"""SGLang's `ModelRunner`, with MLX where torch was.
+
+SGLang's scheduler reads pools, sizes and flags off the runner; those are answered here. The
+model, its weights and its KV memory are the engine's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from sglang.srt.mem_cache.allocator import TokenToKVPoolAllocator
+from sglang.srt.model_executor.model_runner import ModelRunner, SamplingPrewarmResult
+from sglang.srt.model_executor.model_runner_components.layer_setup import ModelLayerInfo
+from sglang.srt.runtime_context import get_memory, get_model, get_parallel, get_schedule
+from sglang.srt.utils.torch_memory_saver_adapter import TorchMemorySaverAdapter
+
+from sglang_mlx_plugin.engine import assemble, memory
+from sglang_mlx_plugin.engine.device import lend_blas
+from sglang_mlx_plugin.hooks import get_hooks
+from sglang_mlx_plugin.hooks.types import ConcurrencyLimits, LoadRequest, RequestPoolSpec
+from sglang_mlx_plugin.host.concurrency import auxiliary_pool_size
+from sglang_mlx_plugin.host.pools import SlotNumbers
+
+if TYPE_CHECKING:
+    from sglang.srt.model_executor.pool_configurator import MemoryPoolConfig
+
+    from sglang_mlx_plugin.engine.step import Engine
+
+__all__ = ["MlxModelRunner"]
+
+logger = logging.getLogger(__name__)
+
+
+class _TorchModelFace:
+    """Stands where SGLang expects a torch model, for the few reads of its attributes."""
+
+    def forward(self) -> NoReturn:
+        """Refused: the model is MLX's."""
+        raise RuntimeError(
+            "SGLang called the torch model, but MLX runs the model: a feature that needs torch "
+            "is switched on and does not work on MLX."
+        )
+
+
+class MlxModelRunner(ModelRunner):
+    """Loads the model into an MLX engine and keeps SGLang's bookkeeping.
+
+    Attributes:
+        engine: The engine, once `initialize` has run.
+        max_total_num_tokens: KV capacity in tokens.
+        max_running_requests: Requests that may run at once.
+    """
+
+    engine: Engine
+
+    # What the base sets on paths that never run here; the scheduler reads each.
+    canary_manager = None
+    prefill_aware_swa = False
+    eplb_manager = None
+    ngram_embedding_manager = None
+    decode_cuda_graph_runner = None
+    prefill_cuda_graph_runner = None
+    graph_shared_output = None
+    memory_saver_adapter: Any
+
+    def initialize(self) -> None:
+        """Load the model, size everything, and create the bookkeeping pools."""
+        self.memory_saver_adapter = TorchMemorySaverAdapter.create(enable=False)
+        self.sampler = None
+        self.hooks = get_hooks()
+        self.load_model()
+        self.kv_cache_dtype = self.dtype
+        self.attn_backend = None
+        self.is_hybrid_swa = False
+        self.sliding_window_size = None
+        self.decode_cuda_graph_capture_bs: list[int] = []
+        self.decode_cuda_graph_captured = False
+        self._size_and_create_pools()
+        self._build_engine()
+
+    def load_model(self) -> None:
+        """Load the model through ``sglang_mlx_load_model``.
+
+        Raises:
+            ModelLoadError: If the folder cannot be served.
+        """
+        started = time.perf_counter()
+        device = self.hooks.device()
+        blas = lend_blas()
+        working_set = memory.working_set_bytes(device.kind)
+        settings = get_model()
+        loaded = self.hooks.load_model(
+            LoadRequest(
+                path=Path(self.model_config.model_path),
+                device=device.kind,
+                dtype=_requested_dtype(settings.dtype),
+                trust_remote_code=settings.trust_remote_code,
+                config_overrides=_overrides(settings.json_model_override_args),
+                memory_limit_bytes=int(working_set * self.mem_fraction_static),
+            )
+        )
+        self.device_choice, self.blas_report = device, blas
+        self.prepared = assemble.prepare(
+            loaded, device=device.kind, mem_fraction_static=self.mem_fraction_static
+        )
+        self.model = _TorchModelFace()
+        self.dtype = getattr(torch, loaded.dtype)
+        self.weight_load_mem_usage = loaded.weight_bytes / (1 << 30)
+        self.weight_load_time = time.perf_counter() - started
+        layers = max(len(self.prepared.layout.nodes), 1)
+        self.layer_info = ModelLayerInfo(
+            start_layer=0, end_layer=layers, num_effective_layers=layers
+        )
+
+    def _size_and_create_pools(self) -> None:
+        prepared = self.prepared
+        self.max_total_num_tokens = memory.kv_capacity(
+            prepared.budget,
+            prepared.bytes_per_token,
+            get_schedule().max_total_tokens,
+            self.model_config.context_len,
+        )
+        limits = ConcurrencyLimits(
+            max_total_num_tokens=self.max_total_num_tokens,
+            requested=get_schedule().max_running_requests,
+            attn_dp_size=get_parallel().attn_dp_size,
+            is_hybrid=False,
+            max_mamba_cache_size=get_schedule().max_mamba_cache_size,
+            disable_radix_cache=get_memory().disable_radix_cache,
+        )
+        limits = self.hooks.with_auxiliary_slots(limits)
+        self.max_running_requests = self.hooks.resolve_max_running_requests(limits)
+        auxiliary = auxiliary_pool_size(limits, self.max_running_requests)
+        self.req_to_token_pool = self.hooks.create_request_pool(
+            RequestPoolSpec(
+                size=self.max_running_requests,
+                # SGLang writes a few slots past the context while a request finishes.
+                max_context_len=self.model_config.context_len + 4,
+                is_hybrid=limits.is_hybrid,
+                auxiliary_size=auxiliary,
+                disable_radix_cache=get_memory().disable_radix_cache,
+            )
+        )
+        self.token_to_kv_pool = SlotNumbers(
+            self.max_total_num_tokens,
+            1,
+            self.kv_cache_dtype,
+            len(prepared.layout.layers),
+            "cpu",
+            False,
+            bytes_per_token=prepared.bytes_per_token,
+        )
+        self.token_to_kv_pool_allocator = TokenToKVPoolAllocator(
+            self.max_total_num_tokens,
+            dtype=self.kv_cache_dtype,
+            device="cpu",
+            kvcache=self.token_to_kv_pool,
+            need_sort=False,
+        )
+
+    def _build_engine(self) -> None:
+        self.engine = assemble.build_engine(
+            self.prepared,
+            capacity=self.max_total_num_tokens,
+            kv_cache_dtype="auto",
+            max_rows=self.max_running_requests,
+            device=self.device_choice.kind,
+            create_kv_store=self.hooks.create_kv_store,
+            create_sampler=self.hooks.create_sampler,
+        )
+        loaded = self.prepared.loaded
+        logger.info(
+            "MLX serves %s: device %s (%s), BLAS %s, dtype %s, weights %.2f GB, KV budget %d "
+            "tokens (%.2f GB, %d bytes a token), at most %d running requests.",
+            loaded.family,
+            self.device_choice.kind,
+            self.device_choice.reason,
+            self.blas_report,
+            loaded.dtype,
+            loaded.weight_bytes / 1e9,
+            self.max_total_num_tokens,
+            self.max_total_num_tokens * self.prepared.bytes_per_token / 1e9,
+            self.prepared.bytes_per_token,
+            self.max_running_requests,
+        )
+
+    def alloc_memory_pool(
+        self,
+        memory_pool_config: MemoryPoolConfig | None = None,
+        *,
+        draft_parallel_layout: Any = None,
+    ) -> None:
+        """Answer SGLang's request to allocate KV memory through the hook.
+
+        The built-in answer is to do nothing: MLX owns the memory. Without this override the
+        base would build CUDA pools and its draft-worker assertion would end the server, as
+        0.5.14 did.
+        """
+        self.hooks.alloc_memory_pool(
+            runner=self,
+            memory_pool_config=memory_pool_config,
+            draft_parallel_layout=draft_parallel_layout,
+        )
+
+    def init_attention_backends(self) -> None:
+        """Nothing to do: attention runs inside the engine."""
+
+    def init_cuda_graphs(self, capture_decode_cuda_graph: bool = True) -> None:
+        """Nothing to do: MLX builds its own graphs."""
+
+    def prewarm_sampling(self) -> SamplingPrewarmResult:
+        """Nothing to do: SGLang's torch sampler is not used."""
+        return self.sampling_prewarm_result
+
+    def check_quantized_moe_compatibility(self) -> None:
+        """Nothing to check: the rule is about CUDA kernels."""
+
+    @property
+    def preloaded_weights_bytes(self) -> int:
+        """No weights were loaded by torch before this runner."""
+        return 0
+
+    @property
+    def logical_max_total_num_tokens(self) -> int:
+        """KV capacity in tokens; slots are tokens here."""
+        return self.req_to_token_pool.schedulable_token_capacity(self.max_total_num_tokens)
+
+    def forward(
+        self,
+        forward_batch: Any,
+        skip_attn_backend_init: bool | None = None,
+        pp_proxy_tensors: Any = None,
+        reinit_attn_backend: bool = False,
+        split_forward_count: int = 1,
+    ) -> NoReturn:
+        """Refused: batches reach the engine through the worker."""
+        raise RuntimeError(
+            "SGLang asked for a torch forward pass, but MLX runs the model: a feature that "
+            "needs torch (embeddings, split prefill) is switched on and does not work on MLX."
+        )
+
+
+def _requested_dtype(dtype: str) -> str:
+    """SGLang's ``--dtype`` in MLX's words."""
+    return {"half": "float16", "float": "float32"}.get(dtype, dtype)
+
+
+def _overrides(text: Any) -> dict[str, Any]:
+    import json
+
+    if not text:
+        return {}
+    return dict(text) if isinstance(text, dict) else json.loads(text)
