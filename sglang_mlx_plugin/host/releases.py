@@ -1,0 +1,124 @@
+"""What differs between SGLang releases, and which of them are supported.
+
+Everything in the room `host` that depends on SGLang's version is here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import InvalidVersion, Version
+
+from .errors import stop_launch
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.scheduler import Scheduler
+
+__all__ = [
+    "NEWEST",
+    "OLDEST",
+    "check_release",
+    "installed_version",
+    "window",
+    "worker_kwargs",
+]
+
+logger = logging.getLogger(__name__)
+
+OLDEST = "0.5.21"
+NEWEST = "0.5.23"
+
+_SKIP = "SGLANG_MLX_SKIP_CONTRACTS"
+
+
+def window() -> str:
+    """The supported releases, in words."""
+    return f"{OLDEST} to {NEWEST}"
+
+
+def installed_version() -> str | None:
+    """The installed SGLang's version, or None."""
+    try:
+        return version("sglang")
+    except PackageNotFoundError:
+        return None
+
+
+def check_release(installed: str | None = None, environ: Mapping[str, str] = os.environ) -> None:
+    """Refuse a SGLang that this plugin was not made for.
+
+    A release newer than the window starts with a warning if the contracts hold for it;
+    ``SGLANG_MLX_SKIP_CONTRACTS=1`` turns every refusal into a warning.
+
+    Raises:
+        LaunchError: outside the window, or a contract does not hold.
+    """
+    text = installed if installed is not None else installed_version()
+    if text is None:
+        _refuse("SGLang is not installed as a distribution, so its release is unknown", environ)
+        return
+    try:
+        release = Version(text)
+    except InvalidVersion:
+        _refuse(f"SGLang's version {text!r} is not a release number", environ)
+        return
+    # A local or development build counts as the release that it is made from.
+    base = Version(release.base_version)
+    if base < Version(OLDEST):
+        _refuse(
+            f"SGLang {text} is older than this plugin supports ({window()}): "
+            f"pip install --no-deps sglang=={NEWEST}",
+            environ,
+        )
+        return
+    broken = _broken_contracts()
+    if broken:
+        first = "; ".join(broken[:3])
+        more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
+        _refuse(
+            f"SGLang {text} does not have what this plugin, made for {window()}, builds on: "
+            f"{first}{more}; `sglang-mlx contracts` lists all",
+            environ,
+        )
+        return
+    if base > Version(NEWEST):
+        logger.warning(
+            "SGLang %s is newer than the releases that this MLX plugin was tried with (%s); "
+            "its contracts hold, so the launch goes on.",
+            text,
+            window(),
+        )
+
+
+def worker_kwargs(scheduler: Scheduler) -> dict[str, Any]:
+    """What upstream's `Scheduler.init_tp_model_worker` hands to a worker.
+
+    Alike in 0.5.21 to 0.5.23: ranks come from the runtime context.
+    """
+    from sglang.srt.runtime_context import get_device
+
+    return {
+        "server_args": scheduler.server_args,
+        "gpu_id": get_device().gpu_id,
+        "nccl_port": scheduler.nccl_port,
+    }
+
+
+def _broken_contracts() -> list[str]:
+    try:
+        from sglang_mlx_plugin.contracts.live import check_installed
+    except ImportError:
+        return []
+    report = check_installed()
+    return [] if report.ok else [problem.sentence for problem in report.problems]
+
+
+def _refuse(sentence: str, environ: Mapping[str, str]) -> None:
+    if environ.get(_SKIP, "") == "1":
+        logger.warning("%s; going on because %s=1.", sentence, _SKIP)
+        return
+    stop_launch(f"{sentence}; {_SKIP}=1 turns this into a warning.")
