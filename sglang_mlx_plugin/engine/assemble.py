@@ -10,6 +10,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
 from sglang_mlx_plugin.engine import caches, memory
+from sglang_mlx_plugin.engine.device import memory_bytes
 from sglang_mlx_plugin.engine.head import HeadGate
 from sglang_mlx_plugin.engine.step import Engine
 from sglang_mlx_plugin.hooks.types import KVStoreSpec, SamplerSpec
@@ -46,7 +47,7 @@ def prepare(loaded: LoadedModel, *, device: DeviceKind, mem_fraction_static: flo
     Raises:
         UnsupportedModelError: If the model cannot be served exactly.
     """
-    working_set = memory.working_set_bytes(device)
+    working_set = memory_bytes(device)
     budget = memory.MemoryBudget(
         working_set=working_set,
         static=int(working_set * mem_fraction_static),

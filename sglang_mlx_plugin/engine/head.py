@@ -16,6 +16,9 @@ import numpy as np
 
 __all__ = ["HeadGate"]
 
+# What mlx-lm's models call their token embedding.
+_TABLES = ("embed_tokens", "wte", "tok_embeddings", "embeddings", "word_embeddings")
+
 
 class _Picks:
     """The flat positions of the pass in progress; None lets everything through."""
@@ -83,7 +86,7 @@ class HeadGate:
                 self._undo.append((owner, "lm_head", head))
         if not self._undo:
             for owner in _owners(model):
-                for name in ("embed_tokens", "wte", "tok_embeddings", "embeddings", "word_embeddings"):
+                for name in _TABLES:
                     table = owner.get(name) if isinstance(owner, nn.Module) else None
                     if isinstance(table, nn.Module) and hasattr(table, "as_linear"):
                         setattr(owner, name, _GatedEmbedding(table, self._picks))

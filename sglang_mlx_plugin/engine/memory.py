@@ -6,7 +6,6 @@ the KV store. Activations live in the rest.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import mlx.core as mx
 if TYPE_CHECKING:
     from sglang_mlx_plugin.hooks.types import DeviceKind
 
-__all__ = ["MemoryBudget", "apply_limits", "kv_capacity", "working_set_bytes"]
+__all__ = ["MemoryBudget", "apply_limits", "kv_capacity"]
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,6 @@ class MemoryBudget:
     def kv(self) -> int:
         """What is left for KV (and auxiliary state)."""
         return self.static - self.weights
-
-
-def working_set_bytes(device: DeviceKind) -> int:
-    """Bytes that `device` can work on: Metal's recommended size, a GPU's or host memory."""
-    if device != "cpu":
-        info = mx.device_info()
-        for key in ("max_recommended_working_set_size", "total_memory", "memory_size"):
-            if info.get(key):
-                return int(info[key])
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(total, _cgroup_limit() or total)
 
 
 def kv_capacity(
@@ -94,16 +82,3 @@ def apply_limits(device: DeviceKind, budget: MemoryBudget) -> None:
     # Freed activations are kept for reuse; an eighth of the machine is plenty, and what is
     # beyond it goes back to the system.
     mx.set_cache_limit(max(budget.working_set // 8, 1 << 28))
-
-
-def _cgroup_limit() -> int | None:
-    """The container's memory limit in bytes, or None."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                text = file.read().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            return int(text)
-    return None

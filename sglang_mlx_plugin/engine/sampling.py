@@ -68,10 +68,10 @@ def uniforms(seeds: NDArray[np.uint64], positions: mx.array) -> mx.array:
     base = mx.array(np.stack([high, low], axis=1))
 
     def draw(key: mx.array, position: mx.array) -> mx.array:
-        # Threefry is keyed by the seed and counted by the position: two calls, so that
-        # seeds that differ by little share no stream.
-        mixed = mx.random.bits(shape=(2,), key=key)
-        return mx.random.uniform(key=mx.stack([mixed[0] ^ position, mixed[1]]))
+        # Split first: seeds that differ by little then share no stream, and the position
+        # only has to tell the tokens of one sequence apart.
+        mixed = mx.random.split(key)[0]
+        return mx.random.uniform(key=mx.stack([mixed[0], mixed[1] ^ position]))
 
     return mx.vmap(draw)(base, positions.astype(mx.uint32))
 

@@ -6,7 +6,9 @@ model, its weights and its KV memory are the engine's.
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,7 +21,7 @@ from sglang.srt.runtime_context import get_memory, get_model, get_parallel, get_
 from sglang.srt.utils.torch_memory_saver_adapter import TorchMemorySaverAdapter
 
 from sglang_mlx_plugin.engine import assemble, memory
-from sglang_mlx_plugin.engine.device import lend_blas
+from sglang_mlx_plugin.engine.device import lend_blas, memory_bytes, use_device
 from sglang_mlx_plugin.hooks import get_hooks
 from sglang_mlx_plugin.hooks.types import ConcurrencyLimits, LoadRequest, RequestPoolSpec
 from sglang_mlx_plugin.host.concurrency import auxiliary_pool_size
@@ -61,7 +63,6 @@ class MlxModelRunner(ModelRunner):
     canary_manager = None
     prefill_aware_swa = False
     eplb_manager = None
-    ngram_embedding_manager = None
     decode_cuda_graph_runner = None
     prefill_cuda_graph_runner = None
     graph_shared_output = None
@@ -80,6 +81,7 @@ class MlxModelRunner(ModelRunner):
         self.decode_cuda_graph_capture_bs: list[int] = []
         self.decode_cuda_graph_captured = False
         self._size_and_create_pools()
+        self.init_ngram_embedding_manager()
         self._build_engine()
 
     def load_model(self) -> None:
@@ -89,9 +91,10 @@ class MlxModelRunner(ModelRunner):
             ModelLoadError: If the folder cannot be served.
         """
         started = time.perf_counter()
-        device = self.hooks.device()
-        blas = lend_blas()
-        working_set = memory.working_set_bytes(device.kind)
+        device = self.hooks.device(os.environ)
+        blas = lend_blas(device.kind)
+        use_device(device.kind)
+        working_set = memory_bytes(device.kind)
         settings = get_model()
         loaded = self.hooks.load_model(
             LoadRequest(
@@ -179,7 +182,7 @@ class MlxModelRunner(ModelRunner):
             loaded.family,
             self.device_choice.kind,
             self.device_choice.reason,
-            self.blas_report,
+            self.blas_report.reason,
             loaded.dtype,
             loaded.weight_bytes / 1e9,
             self.max_total_num_tokens,
@@ -250,8 +253,6 @@ def _requested_dtype(dtype: str) -> str:
 
 
 def _overrides(text: Any) -> dict[str, Any]:
-    import json
-
     if not text:
         return {}
     return dict(text) if isinstance(text, dict) else json.loads(text)
