@@ -82,14 +82,18 @@ class MlxTpModelWorker(TpModelWorker):
             return result
         request = step_request(batch, self._seeds, self._vocab_size)
         forwarded = engine.forward(request)
-        if self.enable_overlap and batch.sampling_info.grammars is not None:
+        # Upstream fills this in when it makes a torch forward batch, which never happens here.
+        batch.sampling_info.grammars = (
+            [req.grammar for req in batch.reqs] if batch.has_grammar else None
+        )
+        if self.enable_overlap and batch.has_grammar:
             # The mask of this token depends on the token before, which SGLang reads while
             # the device runs these forward passes.
             engine.start(forwarded)
             result.delay_sample_func = _DelayedSample(self, batch, forwarded, result)
             return result
         sampling = None
-        if batch.sampling_info.grammars is not None:
+        if batch.has_grammar:
             batch.sampling_info.update_regex_vocab_mask()
             sampling = sampling_rows(
                 batch.sampling_info, request.sampling.seeds, self._vocab_size
