@@ -14,7 +14,6 @@ import functools
 import inspect
 import logging
 import os
-import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,6 +43,10 @@ def get_manager() -> HookManager:
         HookError: If a vendor cannot be used; the launch should stop with its text.
     """
     return HookManager.from_environ(os.environ)
+
+
+class _Proxy:
+    """What pluggy registers for a plugin: its active implementations, tracked."""
 
 
 class HookManager:
@@ -122,7 +125,16 @@ class HookManager:
         Raises:
             HookError: If a vendor raised, or nobody answered.
         """
-        answer = getattr(self.pluggy.hook, hook)(**arguments)
+        try:
+            answer = getattr(self.pluggy.hook, hook)(**arguments)
+        except Exception as error:
+            if error is self._monitor.last.raised:
+                raise
+            # pluggy itself refused what a wrapper did, such as a second yield.
+            wrappers = [str(each.plugin) for each in self.call_order(hook) if each.wrapper]
+            raise HookError(
+                f"Hook {hook}: a wrapper failed, one of {', '.join(wrappers)}: {error}"
+            ) from error
         answered_by = self._monitor.last.answered_by
         if answer is None or answered_by is None:
             raise HookError(
@@ -132,7 +144,7 @@ class HookManager:
         return answer, answered_by
 
     def _register(self, plugin: Plugin) -> None:
-        proxy = types.SimpleNamespace()
+        proxy = _Proxy()
         for attribute in dir(plugin.module):
             options = self.pluggy.parse_hookimpl_opts(plugin.module, attribute)
             if options is None:
@@ -148,7 +160,7 @@ class HookManager:
                 tryfirst=bool(options.get("tryfirst")),
                 state=self._state(hook, plugin, bool(options.get("wrapper"))),
             )
-            self._refuse_options(found, options)
+            self._refuse_options(found, function, options)
             self.implementations.append(found)
             if found.state != "active":
                 continue
@@ -168,7 +180,9 @@ class HookManager:
             return "active"
         return "not chosen"
 
-    def _refuse_options(self, found: Implementation, options: Mapping[str, Any]) -> None:
+    def _refuse_options(
+        self, found: Implementation, function: Callable[..., Any], options: Mapping[str, Any]
+    ) -> None:
         if found.state == "unknown hook" and not options.get("optionalhook"):
             raise HookError(
                 f"The {found.plugin} implements {found.hook}, which is not a hook; hooks are "
@@ -186,6 +200,11 @@ class HookManager:
             raise HookError(
                 f"The {found.plugin} marks {found.hook} as hookwrapper, pluggy's old style. Use "
                 "hookimpl(wrapper=True)."
+            )
+        if found.wrapper and not inspect.isgeneratorfunction(function):
+            raise HookError(
+                f"The {found.plugin} marks {found.hook} as wrapper, which must be a generator: "
+                "answer = yield, then return answer."
             )
 
     def _check_choices(self) -> None:

@@ -202,7 +202,11 @@ class KVStore(Protocol):
         ...
 
     def caches(self, view: BatchView) -> list[Any]:
-        """One mlx-lm cache object for each attention layer, for one forward pass."""
+        """One mlx-lm cache object for each attention layer, for one forward pass.
+
+        A layer that the model sees through a sliding window is asked for it with
+        ``cache.with_window(tokens)``, which answers a cache of the same layer.
+        """
         ...
 
     def arrays(self) -> list[mx.array]:
@@ -212,7 +216,12 @@ class KVStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerSpec:
-    """What the sampler must handle: ``vocab_size`` logits a row, on ``device``."""
+    """What the sampler must handle.
+
+    Attributes:
+        vocab_size: Logits a row.
+        device: MLX back end.
+    """
 
     vocab_size: int
     device: DeviceKind
@@ -223,7 +232,7 @@ class Sampler(Protocol):
     """Chooses one token for each row."""
 
     def __call__(self, logits: mx.array, rows: SamplingRows, positions: mx.array) -> mx.array:
-        """Sample.
+        """Sample: one token for each row of logits.
 
         Args:
             logits: float32 (B, vocab), already edited (penalties, bias, grammar masks).
