@@ -63,7 +63,9 @@ def device_choice() -> DeviceChoice:
     """The device of this process; decided once, by the hook ``sglang_mlx_device``."""
     global _choice
     if _choice is None:
-        _choice = _choose(os.environ)
+        from sglang_mlx_plugin.hooks import get_hooks
+
+        _choice = get_hooks().device(os.environ)
     return _choice
 
 
@@ -73,22 +75,29 @@ def failures() -> tuple[str, ...]:
 
 
 def _takes_part() -> bool:
-    """Whether MLX serves in this process; decided once."""
-    if find_spec("mlx") is None:
+    """Whether MLX serves in this process."""
+    asked = os.environ.get("SGLANG_PLATFORM") == "mlx"
+    if find_spec("mlx") is None and not asked:
         return False
     try:
-        return device_choice().active
+        choice = device_choice()
     except Exception as error:
-        if not _failures:
-            _record("could not choose a device", error)
+        _record("could not choose a device", error)
         return True
-
-
-def _choose(environ: os._Environ[str]) -> DeviceChoice:
-    from sglang_mlx_plugin.engine.device import choose_device
-
-    return choose_device(environ)
+    if not choice.active and asked:
+        # SGLang itself would say only that the hardware is not available, in a stack trace.
+        _note_failure(f"SGLANG_PLATFORM=mlx asks for MLX, but it cannot serve: {choice.reason}")
+        return True
+    return choice.active
 
 
 def _record(what: str, error: Exception) -> None:
-    _failures.append(f"the MLX plugin {what}: {type(error).__name__}: {error}")
+    kind = type(error)
+    own = kind.__module__.startswith("sglang_mlx_plugin") or kind is ValueError
+    words = str(error) if own else f"{kind.__name__}: {error}"
+    _note_failure(f"the MLX plugin {what}: {words}")
+
+
+def _note_failure(sentence: str) -> None:
+    if sentence not in _failures:
+        _failures.append(sentence)

@@ -120,7 +120,7 @@ def use_device(kind: DeviceKind) -> None:
     available = mx.metal.is_available() if kind == "metal" else mx.cuda.is_available()
     if not available:
         raise RuntimeError(
-            f"MLX {mx.__version__} finds no {kind} device on this machine; "
+            f"MLX finds no {kind} device on this machine; "
             "set SGLANG_MLX_DEVICE=cpu to serve on the CPU"
         )
     mx.set_default_device(mx.gpu)  # type: ignore[arg-type]
@@ -184,6 +184,9 @@ class BlasReport:
     late: bool
     reason: str
     library: Path | None = None
+
+    def __str__(self) -> str:
+        return self.reason if self.lent or sys.platform != "linux" else f"MLX's ({self.reason})"
 
 
 _blas: BlasReport | None = None

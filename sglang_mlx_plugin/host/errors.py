@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NoReturn
 
-__all__ = ["LaunchError", "install_excepthook", "sentence_of", "stop_launch"]
+__all__ = [
+    "LaunchError",
+    "debugging",
+    "install_excepthook",
+    "one_sentence",
+    "sentence_of",
+    "stop_launch",
+]
 
 _PACKAGE = "sglang_mlx_plugin"
 
@@ -53,14 +62,33 @@ def debugging() -> bool:
     return logging.getLogger().isEnabledFor(logging.DEBUG)
 
 
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Turn a start-up error of ours, whatever its class, into a `LaunchError`.
+
+    Raises:
+        LaunchError: in its place.
+    """
+    try:
+        yield
+    except LaunchError:
+        raise
+    except Exception as error:
+        sentence = sentence_of(error)
+        if sentence is None:
+            raise
+        install_excepthook()
+        raise LaunchError(sentence) from error
+
+
 def sentence_of(error: BaseException) -> str | None:
     """The one sentence that explains a start-up error of ours, or None for a bug.
 
-    Ours are `LaunchError`, and a ValueError or RuntimeError that this package raised by a
-    statement of its own: anything else is unexpected, and its stack trace is worth more
-    than its message.
+    Ours are the error classes of this package, and a ValueError or RuntimeError that this
+    package raised by a statement of its own. Anything else is unexpected, and its stack
+    trace is worth more than its message.
     """
-    if isinstance(error, LaunchError):
+    if type(error).__module__.split(".", 1)[0] == _PACKAGE:
         return str(error)
     if type(error) not in (ValueError, RuntimeError):
         return None

@@ -11,8 +11,6 @@ The gate is entered from four sides, so that no single missing hook can hide its
   point, so it is there when `register` failed);
 * main process: our hook on `Engine._launch_subprocesses`, before a child is spawned;
 * scheduler process: our hook on `Scheduler.__init__`, before a model is loaded.
-
-A scheduler that fails writes its sentence into a note that the main process prints last.
 """
 
 from __future__ import annotations
@@ -21,76 +19,53 @@ import logging
 import multiprocessing
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sglang_mlx_plugin import entrypoints
+from sglang_mlx_plugin.hooks import get_hooks, get_manager
 
-from . import releases
-from .errors import LaunchError, debugging, install_excepthook, sentence_of, stop_launch
+from . import arguments, releases
+from .errors import one_sentence, stop_launch
+from .failure_note import end_child, end_quietly_if_noted, waiting_for_children
+from .hook import Hook
+from .model_check import check_model_folder, find_model
 
-__all__ = ["HOOKS", "Hook", "enter_gate", "register_hooks", "verify_launch"]
+__all__ = [
+    "HOOKS",
+    "enter_gate",
+    "platform_defaults",
+    "register_hooks",
+    "verify_launch",
+]
 
 logger = logging.getLogger(__name__)
-
-_NOTE = "SGLANG_MLX_LAUNCH_NOTE"
-
-
-@dataclass(frozen=True)
-class Hook:
-    """One hook of ours on SGLang.
-
-    Attributes:
-        target: Dotted name of the function or method.
-        function: What is put there.
-        kind: Name of the `HookType`.
-        fails: What a user would meet if it were missing.
-    """
-
-    target: str
-    function: Callable[..., Any]
-    kind: Literal["BEFORE", "AFTER", "AROUND", "REPLACE"]
-    fails: str
-
 
 # -- the hooks ---------------------------------------------------------------------------
 
 
 def _resolve_once(original: Callable[..., None], server_args: Any) -> None:
-    """AROUND `ServerArgs.resolve_once`: refuse before anything is resolved or downloaded."""
+    """AROUND `ServerArgs.resolve_once`: refuse before anything is resolved."""
     if not getattr(server_args, "_resolution_finished", False):
         enter_gate(server_args)
     original(server_args)
 
 
 def _launch_subprocesses(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """AROUND `Engine._launch_subprocesses`: verify, then translate a child's failure."""
+    """AROUND `Engine._launch_subprocesses`: verify, and translate a child's failure."""
     verify_launch()
-    before = set(multiprocessing.active_children())
-    with _note() as note:
-        try:
-            return original(*args, **kwargs)
-        except Exception as error:
-            sentence = note.read_text() if note.exists() else ""
-            if not sentence:
-                raise
-            for child in set(multiprocessing.active_children()) - before:
-                child.terminate()
-            install_excepthook()
-            raise LaunchError(sentence) from (error if debugging() else None)
+    with waiting_for_children():
+        return original(*args, **kwargs)
 
 
 def _scheduler_init(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """AROUND `Scheduler.__init__`: verify, then tell the main process why it failed."""
+    """AROUND `Scheduler.__init__`: verify, and tell the main process why it failed."""
     try:
         verify_launch()
         original(*args, **kwargs)
     except Exception as error:
-        _end_child(error)
+        end_child(error)
 
 
 def _controller_init(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
@@ -98,10 +73,7 @@ def _controller_init(original: Callable[..., None], *args: Any, **kwargs: Any) -
     try:
         original(*args, **kwargs)
     except Exception as error:
-        note = os.environ.get(_NOTE)
-        if note and os.path.exists(note) and not debugging():
-            raise SystemExit(1) from None
-        raise error
+        end_quietly_if_noted(error)
 
 
 def _init_tp_model_worker(scheduler: Any) -> None:
@@ -216,6 +188,7 @@ HOOKS: tuple[Hook, ...] = (
         _init_tp_model_worker,
         "REPLACE",
         "the model is served by torch",
+        essential=True,
     ),
 )
 
@@ -237,16 +210,8 @@ def register_hooks() -> None:
 def _needed_here() -> Iterator[Hook]:
     child = multiprocessing.parent_process() is not None
     for hook in HOOKS:
-        if not child or _module_of(hook.target) in sys.modules:
+        if not child or hook.module in sys.modules:
             yield hook
-
-
-def _module_of(target: str) -> str:
-    """The dotted name up to the first capital or private leaf: the module."""
-    parts = target.split(".")[:-1]
-    if parts[-1][:1].isupper():
-        parts.pop()
-    return ".".join(parts)
 
 
 # -- the gate ----------------------------------------------------------------------------
@@ -255,13 +220,56 @@ def _module_of(target: str) -> str:
 def enter_gate(server_args: Any) -> None:
     """Let a launch go on only if MLX really serves it and can honour its arguments.
 
+    Args:
+        server_args: The arguments as the user gave them. A Hub id in ``model_path`` becomes
+            the folder that it was fetched to; the name that clients use stays the id.
+
     Raises:
         LaunchError: with the one sentence that the user needs.
     """
     verify_launch()
-    from . import arguments
+    with one_sentence():
+        arguments.refuse_unsupported(server_args)
+        defaults = get_hooks().server_args_defaults(server_args)
+        # Kept on the record, which takes names that begin with an underscore, until SGLang
+        # asks the platform for its defaults: that is where they have to be set.
+        server_args._sglang_mlx_defaults = arguments.left_at_default(server_args, defaults)
+        _prepare_model(server_args)
+        arguments.warn_irrelevant(server_args)
 
-    arguments.refuse_unsupported(server_args)
+
+def platform_defaults(server_args: Any) -> dict[str, object]:
+    """The defaults to set, when SGLang asks the platform for them.
+
+    Raises:
+        LaunchError: if the launch got here without passing the gate.
+    """
+    verify_launch()
+    found: dict[str, object] | None = getattr(server_args, "_sglang_mlx_defaults", None)
+    if found is None:
+        stop_launch(
+            "SGLang resolved its arguments without the MLX plugin's check of them: run "
+            "`sglang-mlx doctor`"
+        )
+    return found
+
+
+def _prepare_model(server_args: Any) -> None:
+    given = str(server_args.model_path)
+    if given.lower() in ("none", "dummy") or _truthy("SGLANG_USE_MODELSCOPE"):
+        return
+    folder = find_model(given, revision=server_args.revision, download_dir=server_args.download_dir)
+    if not Path(given).expanduser().exists():
+        if server_args.served_model_name is None:
+            server_args.served_model_name = given
+        server_args.model_path = str(folder)
+    tokenizer: Path | None = Path(server_args.tokenizer_path or folder)
+    check_model_folder(
+        folder,
+        tokenizer=None if server_args.skip_tokenizer_init else tokenizer,
+        trust_remote_code=server_args.trust_remote_code,
+        builtin_loader=get_manager().winner("sglang_mlx_load_model").plugin.builtin,
+    )
 
 
 def verify_launch() -> None:
@@ -277,22 +285,27 @@ def verify_launch() -> None:
     _refuse_other_platform()
     releases.check_release()
     for hook in _needed_here():
-        problem = hook_problem(hook)
+        problem = hook.problem()
         if problem is not None:
-            stop_launch(
+            releases.refuse(
                 f"{problem}, so {hook.fails}; this plugin was made for SGLang "
                 f"{releases.window()}, and here is {releases.installed_version()}: "
-                "run `sglang-mlx doctor`"
+                "run `sglang-mlx doctor`",
+                essential=hook.essential,
             )
 
 
 def _refuse_second_backend() -> None:
-    value = os.environ.get("SGLANG_USE_MLX", "").strip().lower()
-    if value not in ("", "0", "false", "no", "n", "off"):
+    if _truthy("SGLANG_USE_MLX"):
         stop_launch(
             "SGLANG_USE_MLX asks for SGLang's in-tree MLX backend, and this plugin is another "
             "one: unset it to serve with the plugin, or uninstall sglang-mlx-plugin"
         )
+
+
+def _truthy(name: str) -> bool:
+    value = os.environ.get(name, "").strip().lower()
+    return value not in ("", "0", "false", "no", "n", "off")
 
 
 def _refuse_other_platform() -> None:
@@ -305,65 +318,3 @@ def _refuse_other_platform() -> None:
             f"SGLang chose the platform {current_platform!r} although the MLX plugin is active: "
             "set SGLANG_PLATFORM=mlx, or SGLANG_PLATFORM to the other one's name to leave MLX out"
         )
-
-
-def hook_problem(hook: Hook) -> str | None:
-    """Why `hook` is not in force in this process, as a clause, or None."""
-    import pkgutil
-
-    owner, _, name = hook.target.rpartition(".")
-    try:
-        found = getattr(pkgutil.resolve_name(owner), name)
-    except (ImportError, AttributeError):
-        return f"SGLang has no {hook.target}"
-    layer: Any = getattr(found, "__func__", found)
-    while layer is not None:
-        held = [cell.cell_contents for cell in getattr(layer, "__closure__", None) or ()]
-        if hook.function in held:
-            return None
-        if hook.kind == "REPLACE" and held and getattr(layer, "__wrapped__", None) not in held:
-            # A replacement keeps nothing of what it replaces, ours included.
-            other = next((item for item in held if callable(item)), layer)
-            return f"another plugin replaced {hook.target} with {_name_of(other)}"
-        layer = getattr(layer, "__wrapped__", None)
-    return f"the hook on {hook.target} is not in place"
-
-
-def _name_of(function: Any) -> str:
-    module = getattr(function, "__module__", "?")
-    return f"{module}.{getattr(function, '__qualname__', function)}"
-
-
-# -- failing in one sentence -------------------------------------------------------------
-
-
-@contextmanager
-def _note() -> Iterator[Path]:
-    """A file in which a child leaves its sentence; children inherit its name."""
-    with tempfile.TemporaryDirectory(prefix="sglang-mlx-") as folder:
-        note = Path(folder) / "sentence"
-        os.environ[_NOTE] = str(note)
-        try:
-            yield note
-        finally:
-            os.environ.pop(_NOTE, None)
-
-
-def _end_child(error: Exception) -> None:
-    """End this process for `error`, in one sentence if it is one of ours.
-
-    SGLang would log a stack trace and send SIGQUIT, at which the main process kills itself
-    before it can say anything. Leaving by SystemExit closes the pipe that the main process
-    waits on, which raises there, where our hook reads the note.
-
-    Raises:
-        SystemExit: if the error has a sentence and the main process waits for it.
-        Exception: `error`, otherwise.
-    """
-    sentence = sentence_of(error)
-    note = os.environ.get(_NOTE)
-    if sentence is None or note is None:
-        raise error
-    Path(note).write_text(sentence)
-    logger.error("%s", sentence, exc_info=error if debugging() else None)
-    raise SystemExit(1) from None

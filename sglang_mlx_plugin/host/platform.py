@@ -44,12 +44,12 @@ class MlxPlatform(SRTPlatform):
         """Upstream: `SRTPlatform.apply_server_args_defaults`, while arguments are resolved.
 
         Raises:
-            LaunchError: if the gate was not passed, or an argument cannot be honoured.
+            LaunchError: if the gate was not passed.
         """
-        from . import arguments, launch
+        from . import launch
 
-        launch.enter_gate(server_args)
-        arguments.server_args_defaults(server_args)
+        for name, value in launch.platform_defaults(server_args).items():
+            setattr(server_args, name, value)
 
     def get_default_attention_backend(self) -> str:
         """torch's own: the only one that needs no kernel package; it is never run."""

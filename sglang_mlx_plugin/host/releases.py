@@ -5,6 +5,7 @@ Everything in the room `host` that depends on SGLang's version is here.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Mapping
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 __all__ = [
     "NEWEST",
     "OLDEST",
+    "argument_defaults",
     "check_release",
     "installed_version",
+    "refuse",
     "window",
     "worker_kwargs",
 ]
@@ -59,17 +62,17 @@ def check_release(installed: str | None = None, environ: Mapping[str, str] = os.
     """
     text = installed if installed is not None else installed_version()
     if text is None:
-        _refuse("SGLang is not installed as a distribution, so its release is unknown", environ)
+        refuse("SGLang is not installed as a distribution, so its release is unknown", environ)
         return
     try:
         release = Version(text)
     except InvalidVersion:
-        _refuse(f"SGLang's version {text!r} is not a release number", environ)
+        refuse(f"SGLang's version {text!r} is not a release number", environ)
         return
     # A local or development build counts as the release that it is made from.
     base = Version(release.base_version)
     if base < Version(OLDEST):
-        _refuse(
+        refuse(
             f"SGLang {text} is older than this plugin supports ({window()}): "
             f"pip install --no-deps sglang=={NEWEST}",
             environ,
@@ -79,7 +82,7 @@ def check_release(installed: str | None = None, environ: Mapping[str, str] = os.
     if broken:
         first = "; ".join(broken[:3])
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
-        _refuse(
+        refuse(
             f"SGLang {text} does not have what this plugin, made for {window()}, builds on: "
             f"{first}{more}; `sglang-mlx contracts` lists all",
             environ,
@@ -108,6 +111,31 @@ def worker_kwargs(scheduler: Scheduler) -> dict[str, Any]:
     }
 
 
+def argument_defaults(server_args: Any) -> dict[str, Any]:
+    """Every field of `ServerArgs`, with SGLang's own default; None where there is none.
+
+    `ServerArgs` is a msgspec Struct in 0.5.21 to 0.5.23, and was a dataclass before.
+    """
+    kind = type(server_args)
+    if dataclasses.is_dataclass(kind):
+        return {
+            item.name: _default(item.default, item.default_factory, dataclasses.MISSING)
+            for item in dataclasses.fields(kind)
+        }
+    import msgspec
+
+    return {
+        item.name: _default(item.default, item.default_factory, msgspec.NODEFAULT)
+        for item in msgspec.structs.fields(kind)
+    }
+
+
+def _default(value: Any, factory: Any, missing: Any) -> Any:
+    if value is not missing:
+        return value
+    return None if factory is missing else factory()
+
+
 def _broken_contracts() -> list[str]:
     try:
         from sglang_mlx_plugin.contracts.live import check_installed
@@ -117,7 +145,16 @@ def _broken_contracts() -> list[str]:
     return [] if report.ok else [problem.sentence for problem in report.problems]
 
 
-def _refuse(sentence: str, environ: Mapping[str, str]) -> None:
+def refuse(
+    sentence: str, environ: Mapping[str, str] = os.environ, *, essential: bool = False
+) -> None:
+    """Stop the launch, or warn where the user said to go on and something is left to go on.
+
+    Raises:
+        LaunchError: unless ``SGLANG_MLX_SKIP_CONTRACTS=1`` is set and it is not `essential`.
+    """
+    if essential:
+        stop_launch(sentence)
     if environ.get(_SKIP, "") == "1":
         logger.warning("%s; going on because %s=1.", sentence, _SKIP)
         return
