@@ -70,10 +70,12 @@ def vendor_environ(*targets: Path, **variables: str) -> dict[str, str]:
     return {**clean, "PYTHONPATH": os.pathsep.join(path), **variables}
 
 
-def run_python(code: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def run_python(
+    code: str, environ: Mapping[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
     """Run a piece of Python in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         env=dict(environ),
         capture_output=True,
         text=True,
