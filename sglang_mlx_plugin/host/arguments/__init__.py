@@ -64,6 +64,8 @@ def server_args_defaults(server_args: Any) -> dict[str, object]:
         "disable_custom_all_reduce": True,
         # The language model of a multimodal model is served as text.
         "enable_multimodal": False,
+        # The scheduler polls without pause otherwise: a core, or a laptop's battery, for nothing.
+        "sleep_on_idle": True,
         "chunked_prefill_size": _CHUNK[kind],
         # Replicas share the one device.
         "mem_fraction_static": round(_STATIC[kind] / replicas, 3),
