@@ -59,7 +59,8 @@ def sglang_mlx_device(environ: Mapping[str, str]) -> DeviceChoice | None:
 
     When called:
         Once in each process of a server, when SGLang first asks its platform plugins who
-        they are; once more by ``sglang-mlx doctor``.
+        they are; once more in a scheduler process, before the model is loaded; once by
+        ``sglang-mlx doctor``.
 
     Process and thread:
         Every process of the server (main, scheduler, detokenizer, data-parallel
@@ -159,9 +160,9 @@ def sglang_mlx_create_kv_store(spec: KVStoreSpec) -> KVStore | None:
     """Create the store of keys and values.
 
     When called:
-        Twice for each engine that has attention layers, at start-up: first with
-        ``capacity=1``, to learn the bytes per token (that store is dropped), then with the
-        capacity that the memory budget gives.
+        Once or twice for each engine that has attention layers, at start-up: with the
+        capacity that the memory budget gives, and before that, where the budget must be
+        divided by the bytes per token, with ``capacity=1`` (that store is dropped).
 
     Process and thread:
         Each scheduler process, in the engine's MLX thread.
