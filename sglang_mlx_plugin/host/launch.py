@@ -16,10 +16,9 @@ The gate is entered from four sides, so that no single missing hook can hide its
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,12 @@ logger = logging.getLogger(__name__)
 
 def _resolve_once(original: Callable[..., None], server_args: Any) -> None:
     """AROUND `ServerArgs.resolve_once`: refuse before anything is resolved."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
     if not getattr(server_args, "_resolution_finished", False):
         enter_gate(server_args)
+        register_hooks(everything=True)
+        HookRegistry.apply_hooks()
     original(server_args)
 
 
@@ -193,25 +196,38 @@ HOOKS: tuple[Hook, ...] = (
 )
 
 
-def register_hooks() -> None:
+# Modules that every launch has loaded by the time SGLang loads plugins, or soon after. The
+# scheduler's and the engine's cost seconds, which a launch that is refused need not spend.
+_EARLY = ("sglang.srt.server_args", "sglang.srt.utils.common")
+
+_registered: list[Hook] = []
+
+
+def register_hooks(*, everything: bool = False) -> None:
     """Register the hooks that this process needs with SGLang's `HookRegistry`.
 
-    Applying a hook imports its target's module, and the scheduler's costs seconds. A spawned
-    child has its own modules loaded by the time it loads plugins (its target function was
-    unpickled before), so it gets the hooks of those only: the detokenizer gets none of the
-    scheduler's.
+    Applying a hook imports its target's module. So a hook is registered when its module is
+    loaded already, which in a spawned child is so for what that child will run (its target
+    function was unpickled before), or when the launch has passed the gate: a refused launch
+    is quick, and the detokenizer never imports the scheduler.
+
+    Args:
+        everything: All of them, as the main process needs when the gate is passed.
     """
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    for hook in _needed_here():
-        HookRegistry.register(hook.target, hook.function, HookType[hook.kind])
-
-
-def _needed_here() -> Iterator[Hook]:
-    child = multiprocessing.parent_process() is not None
     for hook in HOOKS:
-        if not child or hook.module in sys.modules:
-            yield hook
+        wanted = everything or hook.module in _EARLY or hook.module in sys.modules
+        if wanted and hook not in _registered:
+            _registered.append(hook)
+            HookRegistry.register(hook.target, hook.function, HookType[hook.kind], source=_source())
+
+
+def _source() -> Any:
+    """Who registers, for SGLang's log; it knows by itself only inside `load_plugins`."""
+    from sglang.srt.plugins.hook_registry import HookSource
+
+    return HookSource(plugin_name="mlx", dist_name="sglang-mlx-plugin")
 
 
 # -- the gate ----------------------------------------------------------------------------
@@ -247,8 +263,12 @@ def platform_defaults(server_args: Any) -> dict[str, object]:
     verify_launch()
     found: dict[str, object] | None = getattr(server_args, "_sglang_mlx_defaults", None)
     if found is None:
+        only = os.environ.get("SGLANG_PLUGINS")
         stop_launch(
-            "SGLang resolved its arguments without the MLX plugin's check of them: run "
+            f"SGLANG_PLUGINS={only} leaves out the plugin mlx, which the platform mlx needs: "
+            f"set SGLANG_PLUGINS={only},mlx or unset it"
+            if only
+            else "SGLang resolved its arguments without the MLX plugin's check of them: run "
             "`sglang-mlx doctor`"
         )
     return found
@@ -284,7 +304,7 @@ def verify_launch() -> None:
         stop_launch("; ".join(problems))
     _refuse_other_platform()
     releases.check_release()
-    for hook in _needed_here():
+    for hook in _registered:
         problem = hook.problem()
         if problem is not None:
             releases.refuse(

@@ -6,6 +6,7 @@ Everything in the room `host` that depends on SGLang's version is here.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import os
 from collections.abc import Mapping
@@ -136,13 +137,15 @@ def _default(value: Any, factory: Any, missing: Any) -> Any:
     return None if factory is missing else factory()
 
 
-def _broken_contracts() -> list[str]:
+@functools.cache
+def _broken_contracts() -> tuple[str, ...]:
+    """Sentences of the contracts that the installed release breaks; asked once a process."""
     try:
         from sglang_mlx_plugin.contracts.live import check_installed
     except ImportError:
-        return []
+        return ()
     report = check_installed()
-    return [] if report.ok else [problem.sentence for problem in report.problems]
+    return () if report.ok else tuple(problem.sentence for problem in report.problems)
 
 
 def refuse(
