@@ -19,6 +19,8 @@ from typing import Any
 
 import pluggy
 
+from sglang_mlx_plugin._env import is_set
+
 from . import specs
 from .defaults import MODULES
 from .errors import HookError
@@ -97,9 +99,8 @@ class HookManager:
         for name in names:
             if not any(plugin.goes_by(name) for plugin in disabled):
                 logger.warning("%s names %r, which is not installed.", ENV_DISABLE, name.strip())
-        trace = environ.get(ENV_TRACE, "").strip().lower() not in ("", "0", "false", "no")
         choices = parse_choices(environ.get(ENV_CHOOSE, ""))
-        return cls(vendors, choices=choices, trace=trace, disabled=disabled)
+        return cls(vendors, choices=choices, trace=is_set(ENV_TRACE, environ), disabled=disabled)
 
     @property
     def hook_names(self) -> tuple[str, ...]:

@@ -17,15 +17,6 @@ QUIET_QUEUE = ROOT / "examples" / "sglang-mlx-quiet-queue"
 INT8_KV = ROOT / "examples" / "sglang-mlx-int8-kv"
 EVERYTHING = ROOT / "tests" / "vendors" / "everything"
 
-_COMMAND = """
-import argparse, sys
-from sglang_mlx_plugin.hooks.command import add_parser
-parser = argparse.ArgumentParser(prog="sglang-mlx")
-add_parser(parser.add_subparsers(required=True))
-arguments = parser.parse_args()
-sys.exit(arguments.run(arguments))
-"""
-
 
 def install_vendor(path: Path, target: Path) -> Path:
     """Install the distribution in `path` into the folder `target`, once.
@@ -89,7 +80,7 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``sglang-mlx ARGUMENTS`` in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", _COMMAND, *arguments],
+        [sys.executable, "-m", "sglang_mlx_plugin.cli", *arguments],
         env=dict(environ),
         cwd=cwd,
         capture_output=True,
