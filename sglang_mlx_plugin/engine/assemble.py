@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -12,6 +13,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from sglang_mlx_plugin.engine import caches, memory
 from sglang_mlx_plugin.engine.device import memory_bytes
 from sglang_mlx_plugin.engine.head import HeadGate
+from sglang_mlx_plugin.engine.kv_store import SlotKVStore
+from sglang_mlx_plugin.engine.sampling import BatchSampler
+from sglang_mlx_plugin.engine.selfcheck import batches_exactly
 from sglang_mlx_plugin.engine.step import Engine
 from sglang_mlx_plugin.hooks.types import KVStoreSpec, SamplerSpec
 
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from sglang_mlx_plugin.hooks.types import DeviceKind, KVStore, LoadedModel, Sampler
 
 __all__ = ["Prepared", "build_engine", "prepare"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ def prepare(loaded: LoadedModel, *, device: DeviceKind, mem_fraction_static: flo
     layout = caches.probe(loaded.model, loaded.family)
     head = HeadGate(loaded.model)
     head.verify(loaded.model, make_prompt_cache(loaded.model), mx.array([[1, 2, 3]]))
+    layout = _checked(loaded, layout, head)
     width = sum(layer.heads * (layer.key_dim + layer.value_dim) for layer in layout.layers)
     size = getattr(mx, loaded.dtype).size
     return Prepared(
@@ -105,3 +112,28 @@ def build_engine(
         head=prepared.head,
         max_rows=max_rows,
     )
+
+
+def _checked(loaded: LoadedModel, layout: CacheLayout, head: HeadGate) -> CacheLayout:
+    """The layout, set to run row by row if the model does not batch exactly."""
+    if layout.row_by_row:
+        return layout
+    store = None
+    if layout.has_kv:
+        store = SlotKVStore(layout.layers, 64, getattr(mx, loaded.dtype))
+    trial = Engine(
+        loaded,
+        layout=layout,
+        kv_store=store,
+        sampler=BatchSampler(loaded.vocab_size),
+        head=head,
+        max_rows=3,
+    )
+    if batches_exactly(trial, loaded.dtype):
+        return layout
+    logger.warning(
+        "mlx-lm's model of family %s does not give in a batch what it gives alone; its rows run "
+        "one by one inside each step: exact, but slower with several requests.",
+        loaded.family,
+    )
+    return replace(layout, row_by_row=True)

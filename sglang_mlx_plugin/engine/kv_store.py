@@ -188,7 +188,8 @@ class SlotKVCache:
     """One attention layer's cache in one forward pass: mlx-lm's cache protocol.
 
     Attributes:
-        offset: int32 (B,) position of each row's first new token, for rope.
+        offset: Position of each row's first new token, for rope: int32 (B,), or for a row
+            alone the plain number that mlx-lm's own cache has.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class SlotKVCache:
         self._layer = layer
         self._pass = pass_
         self.max_size = window
-        self.offset = pass_.view.prefix_lens
+        self.offset = pass_.view.offset
 
     def with_window(self, window: int) -> SlotKVCache:
         """The same layer seen through a sliding window of `window` tokens."""
@@ -218,7 +219,7 @@ class SlotKVCache:
         write, read = self._pass.rows(self._store.layers[self._layer].heads)
         self._store.write(self._layer, write, keys, values)
         # Some models update once and then read the offset for later layers' masks.
-        self.offset = self._pass.view.prefix_lens + self._pass.view.new_lens
+        self.offset = self._pass.view.end
         return self._store.read(self._layer, read)
 
     def make_mask(

@@ -126,7 +126,7 @@ class Engine:
     def start(self, forwarded: Forwarded) -> None:
         """Hand the forward passes to the device without waiting for `sample`."""
         pending = [a for a in (forwarded.logits, forwarded.input_logits) if a is not None]
-        mx.async_eval(*pending, *self._state())
+        mx.async_eval(*pending, *self.state())
 
     def sample(self, forwarded: Forwarded, sampling: SamplingRows | None = None) -> PendingStep:
         """Add sampling to a step and hand it to the device.
@@ -160,13 +160,13 @@ class Engine:
             lazy_logprobs = logprobs_module.collect(
                 request, edited, chosen, wanted, forwarded.input_logits
             )
-        pending = [tokens, *self._state()]
+        pending = [tokens, *self.state()]
         if lazy_logprobs is not None:
             pending += lazy_logprobs.arrays()
         mx.async_eval(*pending)
         return PendingStep(tokens, lazy_logprobs)
 
-    def _state(self) -> list[mx.array]:
+    def state(self) -> list[mx.array]:
         """Arrays that outlive a step; evaluated with it, or the graph would grow."""
         stored = self.kv_store.arrays() if self.kv_store is not None else []
         return [self._last_tokens, *stored]
