@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from packaging.version import Version
 
 from .contract import Contract, NotReached
 from .demand import Demand, Role, demands_of, self_demands
 from .model import ClassModel
-from .shapes import misfit, show
+from .shapes import brief, misfit
 from .source import SourceTree
 from .universe import Symbol, Universe
 from .usage import first_upstream
 
 __all__ = ["Answers", "players"]
 
-Complain = Callable[[str, str, str], None]
+
+class Complain(Protocol):
+    """Takes a broken target, the place that shows it, a clause, and the kind of break."""
+
+    def __call__(self, target: str, where: str, text: str, key: str = "") -> None: ...
 
 
 def players(universe: Universe, ours: SourceTree, package: str, role: Role) -> list[ClassModel]:
@@ -39,7 +44,7 @@ class Answers:
 
     Args:
         universe: Our source and a release.
-        complain: Takes a target, a place and a clause.
+        complain: Takes the problems.
         rows: The table.
         release: The release, None when it is not known.
     """
@@ -55,6 +60,7 @@ class Answers:
         self.complain = complain
         self.rows = [row for row in rows if row.use == "implement" and row.applies_to(release)]
         self.checked = 0
+        self.asked: dict[str, str] = {}
         self.demanded: dict[str, set[str]] = {}
         self._inherited: set[int] = set()
         self._running: set[int] = set()
@@ -108,6 +114,8 @@ class Answers:
         base = first_upstream(self.universe, cls)
         target = f"{base.name if base else role.base}.{demand.attribute}"
         symbol = self.universe.member(cls, demand.attribute)
+        mine = symbol is not None and symbol.name.split(".", 1)[0] != "sglang"
+        self.asked[f"{role.name}.{demand.attribute}"] = "us" if mine else "the base"
         if symbol is None or symbol.member is None:
             answered = demand.attribute in known or self.universe.is_open(cls)
             if not answered and demand.kind != "optional":
@@ -119,8 +127,9 @@ class Answers:
                     target,
                     demand.where,
                     f"{demand.where} {how} it on the {role.name}, and {cls.name} has no answer",
+                    "unanswered",
                 )
-        elif symbol.name.split(".", 1)[0] != "sglang":
+        elif mine:
             above = self.universe.member(base, demand.attribute) if base is not None else None
             self._check_answer(demand, symbol, target, inherited=above is not None)
 
@@ -141,7 +150,7 @@ class Answers:
                     target,
                     demand.where,
                     f"{demand.where} calls it as {demand.shape}, and "
-                    f"{mine.name}{show(signature)} does not take that: {reason}",
+                    f"{mine.name}{brief(signature)} does not take that: {reason}",
                 )
             lengths = _tuple_lengths(mine.node)
             if demand.unpack and lengths and demand.unpack not in lengths:

@@ -1,4 +1,4 @@
-"""Reports kept between runs, as JSON files in the user's cache directory."""
+"""Reports kept between runs, as JSON files in our cache directory."""
 
 from __future__ import annotations
 
@@ -6,43 +6,34 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
+import re
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
+
+from sglang_mlx_plugin._env import cache_folder
 
 from .report import Report
 
-__all__ = ["cache_directory", "load_report", "our_fingerprint", "store_report"]
+__all__ = ["load_report", "our_fingerprint", "store_report"]
 
+_NAMES_UPSTREAM = re.compile(rb"\bsglang\.|\bimport sglang\b")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Our folder under the user's cache directory; ``SGLANG_MLX_CACHE_DIR`` overrides it."""
-    given = environ.get("SGLANG_MLX_CACHE_DIR")
-    if given:
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "sglang-mlx"
-    base = environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "sglang-mlx"
-
-
 def our_fingerprint(package: Path = _PACKAGE) -> str:
-    """Digest of our own source: a changed table or override makes a new one."""
+    """Digest of our own source, as far as it concerns SGLang: this room and what names it."""
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)
-        if name.parts[0] == "engine":
-            continue  # Never touches SGLang.
-        digest.update(str(name).encode())
-        digest.update(path.read_bytes())
+        text = path.read_bytes()
+        if name.parts[0] == "contracts" or _NAMES_UPSTREAM.search(text):
+            digest.update(str(name).encode())
+            digest.update(text)
     return digest.hexdigest()[:24]
 
 
 def _file(key: str) -> Path:
-    return cache_directory() / "contracts" / f"{key}.json"
+    return cache_folder() / "contracts" / f"{key}.json"
 
 
 def load_report(key: str) -> Report | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -68,7 +69,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _one(args: argparse.Namespace) -> int:
-    from . import releases, source
+    from . import history, releases, source
+    from .docs import RECORD
     from .live import check_tree
 
     started = time.perf_counter()
@@ -80,6 +82,8 @@ def _one(args: argparse.Namespace) -> int:
     else:
         tree = source.installed_tree()
     report = check_tree(tree, use_cache=not args.no_cache)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        report.notes += history.unrecorded_demands(history.load_history(RECORD), report)
     if args.json:
         print(json.dumps(report.as_json(), indent=2))
         return 0 if report.ok else 1

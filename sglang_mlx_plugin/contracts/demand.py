@@ -8,7 +8,8 @@ grows and shrinks with it; only the names of the receivers are written down, onc
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -153,7 +154,8 @@ def demands_of(
         module = universe.module(name)
         if module is not None:
             for function in filter(runs, functions_of(module.tree)):
-                found += _Finder(module, role, frozenset(role.receivers)).find(function)
+                if module.mentions(function, tokens):
+                    found += _Finder(module, role, frozenset(role.receivers)).find(function)
     return list(dict.fromkeys(found))
 
 
@@ -200,18 +202,19 @@ class _Finder:
         self.aliases: set[str] = set()
 
     def find(self, function: ast.AST) -> list[Demand]:
-        self._alias(function)
+        nodes = list(ast.walk(function))
+        self._alias(nodes)
         found: list[Demand] = []
         called: set[int] = set()
         unpacked: dict[int, int] = {}
-        for node in ast.walk(function):
+        for node in nodes:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
                 starred = any(isinstance(e, ast.Starred) for e in node.targets[0].elts)
                 if not starred:
                     unpacked[id(node.value)] = len(node.targets[0].elts)
             if isinstance(node, ast.Call):
                 found += self._called(node, called, unpacked.get(id(node), 0))
-        for node in ast.walk(function):
+        for node in nodes:
             if (
                 isinstance(node, ast.Attribute)
                 and id(node) not in called
@@ -223,8 +226,8 @@ class _Finder:
                 found.append(Demand(self.role.name, node.attr, kind, self.module.where(node)))
         return found
 
-    def _alias(self, function: ast.AST) -> None:
-        for node in ast.walk(function):
+    def _alias(self, nodes: Sequence[ast.AST]) -> None:
+        for node in nodes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 target, value = node.targets[0], node.value
             elif isinstance(node, ast.NamedExpr):
@@ -319,21 +322,27 @@ def calls_of(universe: Universe, symbol: Symbol) -> list[tuple[str, CallShape]]:
     token = f"{name}(".encode()
     modules = {symbol.module.name: symbol.module}
     if symbol.kind == "function":
+        plain_call = re.compile(rb"(?<![.\w])" + re.escape(token))
         for other, path, tree in _modules(universe, _CALLER_SCOPE):
             text = tree.read(path)
-            if text is not None and token in text:
+            if text is not None and plain_call.search(text):
                 module = universe.module(other)
                 if module is not None and universe.lookup(module, name) == symbol:
                     modules[other] = module
     found: list[tuple[str, CallShape]] = []
     for module in modules.values():
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Call):
-                method = isinstance(node.func, ast.Attribute) and node.func.attr == name
-                plain = isinstance(node.func, ast.Name) and node.func.id == name
-                if method if symbol.kind == "method" else plain:
-                    found.append((module.where(node), CallShape.of(node)))
+        for node in _calls_in(module, token):
+            method = isinstance(node.func, ast.Attribute) and node.func.attr == name
+            plain = isinstance(node.func, ast.Name) and node.func.id == name
+            if method if symbol.kind == "method" else plain:
+                found.append((module.where(node), CallShape.of(node)))
     return found
+
+
+def _calls_in(module: Module, token: bytes) -> Iterator[ast.Call]:
+    for function in functions_of(module.tree):
+        if module.mentions(function, (token,)):
+            yield from (node for node in ast.walk(function) if isinstance(node, ast.Call))
 
 
 def _super_calls(node: ast.AST) -> Iterator[str]:

@@ -106,6 +106,10 @@ def _matrix(history: History) -> Iterable[str]:
         name = line.target.removeprefix("sglang.srt.")
         yield f"| `{name}` | {' | '.join(marks)} | {_when(line)} |\n"
     yield f"\n{quiet} more are alike in all of them.\n"
+    yield "\n### What SGLang began to ask of our parts, answered by its own base class\n\n"
+    for release, names in history.new.items():
+        if names:
+            yield f"- {release}: {', '.join(f'`{name}`' for name in names)}\n"
     yield "\n### What changed\n\n"
     for line in history.lines:
         if len(line.spans) > 1:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,15 @@ from .live import check_tree
 from .report import Report
 from .source import open_tree
 
-__all__ = ["History", "Line", "build_history", "check_wheels", "load_history", "render_history"]
+__all__ = [
+    "History",
+    "Line",
+    "build_history",
+    "check_wheels",
+    "load_history",
+    "render_history",
+    "unrecorded_demands",
+]
 
 
 @dataclass(frozen=True)
@@ -59,10 +68,16 @@ class History:
     Attributes:
         releases: Names, oldest first.
         lines: One for each target with a row or a problem.
+        new: For each release but the first, what upstream began to ask of a part of ours
+            there and only its base class answers. 0.5.14 broke the in-tree MLX back end in
+            this way: it began to call ``alloc_memory_pool``, and the base's answer ran.
+        asked: Everything that upstream asks in the last release.
     """
 
     releases: tuple[str, ...]
     lines: tuple[Line, ...]
+    new: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for ``json.dump``."""
@@ -92,7 +107,29 @@ def build_history(reports: Sequence[Report]) -> History:
     return History(
         tuple(r.release for r in reports),
         tuple(_line(target, reports) for target in targets),
+        {after.release: _began(before, after) for before, after in pairwise(reports)},
+        tuple(reports[-1].asked) if reports else (),
     )
+
+
+def _began(before: Report, after: Report) -> tuple[str, ...]:
+    return tuple(
+        name for name, who in after.asked.items() if who != "us" and name not in before.asked
+    )
+
+
+def unrecorded_demands(history: History, report: Report) -> list[str]:
+    """What ``report``'s release asks of us that the last recorded one did not, sentences.
+
+    Empty for a release that was recorded.
+    """
+    if report.release in history.releases:
+        return []
+    return [
+        f"new: SGLang asks the {name.replace('.', ' for ', 1)}, and only its own base answers"
+        for name, who in report.asked.items()
+        if who != "us" and name not in history.asked
+    ]
 
 
 def _line(target: str, reports: Sequence[Report]) -> Line:
@@ -139,7 +176,8 @@ def load_history(path: Path) -> History:
         )
         for each in data["lines"]
     )
-    return History(tuple(data["releases"]), lines)
+    new = {release: tuple(names) for release, names in data["new"].items()}
+    return History(tuple(data["releases"]), lines, new, tuple(data["asked"]))
 
 
 def render_history(history: History) -> str:
@@ -159,6 +197,11 @@ def render_history(history: History) -> str:
                 else f"holds since {line.holds_since}; before"
             )
             out.append(f"{'':{len(marks)}}     {when}: {line.sentence}")
+    for release, names in history.new.items():
+        if names:
+            out.append(
+                f"{release} began to ask, and only upstream's base answers: {', '.join(names)}"
+            )
     out.append("")
     out.append("o holds   x broken   . not there, and not needed there")
     return "\n".join(out)

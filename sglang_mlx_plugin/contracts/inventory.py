@@ -47,7 +47,7 @@ def take_inventory(
         return symbol.name if symbol is not None else target
 
     rowed = {canonical(row.target): row for row in rows}
-    owners = {name.rpartition(".")[0] for name in rowed}
+    owners = {".".join(parts[:n]) for parts in map(_parts, rowed) for n in range(1, len(parts))}
     # `get_schedule().max_total_tokens` speaks for `get_schedule` too.
     owners |= {row.target.split("().", 1)[0] for row in rows if "()." in row.target}
     used: set[str] = set()
@@ -63,3 +63,7 @@ def take_inventory(
         missing.append(use)
     stale = [row for name, row in rowed.items() if name not in used and row.use != "implement"]
     return Inventory(tuple(uses), tuple(missing), tuple(stale))
+
+
+def _parts(name: str) -> list[str]:
+    return name.split(".")

@@ -299,6 +299,17 @@ class Module:
     path: str
     tree: ast.Module
     is_package: bool
+    text: bytes = b""
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        return self.text.split(b"\n")
+
+    def mentions(self, node: ast.AST, tokens: tuple[bytes, ...]) -> bool:
+        """Whether one of ``tokens`` stands in the source of ``node``: cheaper than a walk."""
+        first, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", None)
+        text = b"\n".join(self._lines[first - 1 : last])
+        return any(token in text for token in tokens)
 
     def where(self, node: ast.AST) -> str:
         """``managers/scheduler.py:455``, short enough for a sentence."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from .cache import cache_directory
+from sglang_mlx_plugin._env import cache_folder
+
 from .source import SourceError
 
 __all__ = ["download", "known_releases", "parse_version", "wheels_in_range"]
@@ -26,7 +27,7 @@ _ANY_WHEEL = (
 
 
 def _folder() -> Path:
-    return cache_directory() / "wheels"
+    return cache_folder() / "contracts" / "wheels"
 
 
 def _pip(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -33,6 +33,8 @@ class Report:
         notes: What is worth knowing and breaks nothing.
         checked: How many rows, uses and upstream demands were looked at.
         unused_waivers: Waivers (``NotReached``) that nothing needs.
+        asked: What upstream asks of each part of ours (``runner.alloc_memory_pool``), and
+            whether we answer or upstream's base class does.
         described: For each row's target, its signature or kind in this release.
     """
 
@@ -41,6 +43,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
     unused_waivers: list[str] = field(default_factory=list)
+    asked: dict[str, str] = field(default_factory=dict)
     described: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -65,5 +68,6 @@ class Report:
             list(data["notes"]),
             dict(data["checked"]),
             list(data["unused_waivers"]),
+            dict(data["asked"]),
             dict(data["described"]),
         )

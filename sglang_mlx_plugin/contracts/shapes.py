@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 
-__all__ = ["CallShape", "call", "misfit", "narrower_than", "show"]
+__all__ = ["CallShape", "brief", "call", "misfit", "narrower_than", "show"]
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -132,3 +132,11 @@ def show(signature: Signature | None) -> str:
                 starred = True
             parts.append(parameter.name + ("" if parameter.default is Parameter.empty else "="))
     return f"({', '.join(parts)})"
+
+
+def brief(signature: Signature | None) -> str:
+    """``show``, with the middle of a long one left out."""
+    text = show(signature)
+    if signature is None or len(text) <= 120:
+        return text
+    return f"{text[:100].rpartition(',')[0]}, ... {len(signature.parameters)} in all)"

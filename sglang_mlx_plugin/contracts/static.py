@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from packaging.version import Version
 
@@ -18,7 +20,7 @@ from .contract import Contract, NotReached
 from .demand import ROLES, Role, calls_of
 from .model import FunctionNode, signature_of
 from .report import Problem, Report
-from .shapes import misfit, narrower_than, show
+from .shapes import brief, misfit, narrower_than
 from .source import SourceTree
 from .universe import Symbol, Universe, describe
 from .usage import Use, collect_uses
@@ -48,6 +50,30 @@ def check(
     Returns:
         The report; ``report.ok`` when every contract holds.
     """
+    with _no_collector():
+        return _check(upstream, ours, rows, not_reached, package, roles)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Syntax trees are a million small objects that live on: collecting them doubles the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _check(
+    upstream: SourceTree,
+    ours: SourceTree,
+    rows: Sequence[Contract],
+    not_reached: Sequence[NotReached],
+    package: str,
+    roles: Sequence[Role],
+) -> Report:
     checker = Checker(Universe(ours, upstream), upstream.version, rows)
     uses = collect_uses(checker.universe, ours, package)
     checker.check_uses(uses)
@@ -57,8 +83,12 @@ def check(
         waived = {name for n in not_reached if n.role == role.name for name in n.attributes}
         answers.check(role, players(checker.universe, ours, package, role), waived)
     checker.count("demands", answers.checked)
+    checker.report.asked = dict(sorted(answers.asked.items()))
     checker.report.unused_waivers = answers.unused_waivers(not_reached)
     return checker.finish()
+
+
+_REPEATED = ("missing", "kind", "unanswered")
 
 
 class Checker:
@@ -73,23 +103,37 @@ class Checker:
         self.report = Report(str(release) if release else "unknown")
         self._by_target = {row.target: row for row in rows}
         self._skipped = {row.target for row in rows if not row.applies_to(release)}
-        self._found: dict[tuple[str, str], Problem] = {}
+        self._found: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
     def finish(self) -> Report:
         """The report, problems in the order of their targets."""
-        self.report.problems = sorted(
-            self._found.values(), key=lambda p: (p.target, p.where, p.sentence)
-        )
+        for (target, key), places in self._found.items():
+            # A rule of the table adds nothing where a line of source says the same.
+            shown = [place for place in places if place[0]] or places
+            where, text = shown[0]
+            more = len(shown) - 1
+            sentence = f"{target.removeprefix('sglang.srt.')}: {text}"
+            if more and key in _REPEATED:
+                sentence += f" (and {more} more place{'s' if more > 1 else ''})"
+            row = self._by_target.get(target)
+            if row is not None and row.breaks:
+                sentence += f"; without it {row.breaks}"
+            self.report.problems.append(Problem(target, where, sentence))
+        self.report.problems.sort(key=lambda p: (p.target, p.where, p.sentence))
         return self.report
 
-    def problem(self, target: str, where: str, text: str) -> None:
-        """Note that `target` is broken; `text` is a clause that says how."""
-        row = self._by_target.get(target)
-        short = target.removeprefix("sglang.srt.")
-        sentence = f"{short}: {text}"
-        if row is not None and row.breaks:
-            sentence += f"; without it {row.breaks}"
-        self._found.setdefault((target, text), Problem(target, where, sentence))
+    def problem(self, target: str, where: str, text: str, key: str = "") -> None:
+        """Note that `target` is broken.
+
+        Args:
+            target: Dotted upstream name.
+            where: File and line that show it; empty when only the table does.
+            text: A clause that says how.
+            key: What kind of break it is; several of one kind make one problem.
+        """
+        places = self._found.setdefault((target, key or text), [])
+        if (where, text) not in places:
+            places.append((where, text))
 
     def count(self, what: str, number: int) -> None:
         """Add to the number of things looked at."""
@@ -123,6 +167,7 @@ class Checker:
                         use.target,
                         use.where,
                         f"{use.where} uses it, and it is not there{self._similar(use.target)}",
+                        "missing",
                     )
             elif use.kind == "import":
                 self._check_import(use, use.symbol)
@@ -147,7 +192,7 @@ class Checker:
         if symbol.kind == "property":
             if "Callable" not in _annotation_text(symbol):
                 self.problem(
-                    use.target, use.where, f"{use.where} calls it, and it is a property now"
+                    use.target, use.where, f"{use.where} calls it, and it is a property now", "kind"
                 )
             return
         if symbol.kind in ("attribute", "field", "variable"):
@@ -158,7 +203,7 @@ class Checker:
             self.problem(
                 use.target,
                 use.where,
-                f"{use.where} calls it as {use.shape}, and it is {show(signature)}: {reason}",
+                f"{use.where} calls it as {use.shape}, and it is {brief(signature)}: {reason}",
             )
 
     def _check_read(self, use: Use, symbol: Symbol) -> None:
@@ -167,7 +212,10 @@ class Checker:
         called = symbol.kind in ("method", "function")
         if called and not passed_on and not use.optional:
             self.problem(
-                use.target, use.where, f"{use.where} reads it as a value, and it is a method now"
+                use.target,
+                use.where,
+                f"{use.where} reads it as a value, and it is a method now",
+                "kind",
             )
 
     def _check_override(self, use: Use, above: Symbol) -> None:
@@ -190,8 +238,8 @@ class Checker:
                 self.problem(
                     use.target,
                     use.where,
-                    f"upstream's {show(theirs)} takes {lack[0]!r}, and "
-                    f"{use.ours}{show(ours)} does not",
+                    f"upstream's {brief(theirs)} takes {lack[0]!r}, and "
+                    f"{use.ours}{brief(ours)} does not",
                 )
             elif lack and not lack[1]:
                 self.report.notes.append(
@@ -211,7 +259,7 @@ class Checker:
         lack = narrower_than(ours, theirs, skip=symbol.kind == "method") if theirs else None
         if lack and lack[1]:
             self.problem(
-                use.target, use.where, f"it is {show(theirs)}, and {use.ours} lacks {lack[0]!r}"
+                use.target, use.where, f"it is {brief(theirs)}, and {use.ours} lacks {lack[0]!r}"
             )
         elif lack:
             self.report.notes.append(
@@ -240,7 +288,8 @@ class Checker:
             if row.use == "implement":
                 continue  # Upstream has no definition; check_role looks for its callers.
             if symbol is None:
-                self.problem(row.target, "", f"it is not there{self._similar(row.target)}")
+                text = f"it is not there{self._similar(row.target)}"
+                self.problem(row.target, "", text, "missing")
                 continue
             self._check_kind(row, symbol)
             for shape in row.calls:
@@ -250,16 +299,19 @@ class Checker:
                     self.problem(
                         row.target,
                         symbol.where,
-                        f"we call it as {shape}, and it is {show(signature)}: {reason}",
+                        f"we call it as {shape}, and it is {brief(signature)}: {reason}",
                     )
 
     def _check_kind(self, row: Contract, symbol: Symbol) -> None:
         if row.kind and symbol.kind != row.kind:
             self.problem(
-                row.target, symbol.where, f"it should be a {row.kind} and is a {symbol.kind} now"
+                row.target,
+                "",
+                f"it should be a {row.kind} and is a {symbol.kind} now ({symbol.where})",
+                "kind",
             )
         elif not row.kind and row.use in ("call", "replace") and symbol.kind == "property":
-            self.problem(row.target, symbol.where, "it is called, and it is a property now")
+            self.problem(row.target, "", "it is called, and it is a property now", "kind")
         elif not row.kind and row.use == "construct" and symbol.kind not in ("class", "function"):
             self.problem(row.target, symbol.where, f"it is built, and it is a {symbol.kind} now")
 

@@ -84,7 +84,7 @@ class Universe:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):
             return None
-        module = Module(name, path, tree, path.endswith("/__init__.py"))
+        module = Module(name, path, tree, path.endswith("/__init__.py"), text)
         self._modules[name] = module
         return module
 

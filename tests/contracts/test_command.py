@@ -15,7 +15,7 @@ from sglang_mlx_plugin.contracts.report import Problem, Report
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SGLANG_MLX_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SGLANG_MLX_CACHE", str(tmp_path / "cache"))
 
 
 def _run(*arguments: str) -> int:
@@ -34,7 +34,7 @@ def test_the_installed_release(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_folder_that_keeps_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "sglang" / "srt").mkdir(parents=True)
-    (tmp_path / "sglang" / "__init__.py").write_text('__version__ = "0.9.0"\n')
+    (tmp_path / "sglang" / "version.py").write_text('__version__ = "0.9.0"\n')
     assert _run("--path", str(tmp_path)) == 1
     out = capsys.readouterr().out
     assert "broken  model_executor.model_runner.ModelRunner.alloc_memory_pool" in out

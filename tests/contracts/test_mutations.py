@@ -21,6 +21,7 @@ RUNNER = "model_executor/model_runner.py"
 
 UPSTREAM_EDITS = {
     f"{SRT}/{SAMPLING}": [
+        ("    temperatures: torch.Tensor", "    temperature: torch.Tensor"),
         ("def update_regex_vocab_mask(self", "def update_vocab_masks(self"),
         ("    def update_penalties(self", "    @property\n    def update_penalties(self"),
     ],
@@ -28,7 +29,7 @@ UPSTREAM_EDITS = {
         ("def create(enable: bool)", "def create(enable: bool, device)")
     ],
     f"{SRT}/{RUNNER}": [
-        ("        self.sampling_prewarm_result = SamplingPrewarmResult()\n", ""),
+        ("        self.mem_fraction_static = mem_fraction_static\n", ""),
         ("        self.lora_manager: Optional[LoRAManager] = None\n", ""),
         (
             "    @property\n    def logical_max_total_num_tokens(self)",
@@ -54,7 +55,6 @@ UPSTREAM_EDITS = {
     f"{SRT}/managers/scheduler.py": [
         ("    def init_tp_model_worker(self", "    def init_worker_of_target(self")
     ],
-    f"{SRT}/managers/schedule_batch.py": [("    seq_lens_cpu: ", "    lens_cpu: ")],
 }
 
 OUR_EDITS = {
@@ -94,12 +94,12 @@ def of_ours() -> Report:
         # An argument added to upstream's call of ours.
         (f"{RUNNER}:ModelRunner.init_attention_backends", "'reuse'"),
         # An attribute no longer set: one that we read, one that only the scheduler reads.
-        (f"{RUNNER}:ModelRunner.sampling_prewarm_result", "it is not there"),
+        (f"{RUNNER}:ModelRunner.mem_fraction_static", "it is not there"),
         (f"{RUNNER}:ModelRunner.lora_manager", "has no answer"),
         # A field renamed: one that we write, one that we construct with, one that we read.
         (f"{RESULT}:GenerationBatchResult.delay_sample_func", "it is not there"),
-        ("layers/logits_processor.py:LogitsProcessorOutput", "'next_token_logits'"),
-        ("managers/schedule_batch.py:ScheduleBatch.seq_lens_cpu", "it is not there"),
+        ("layers/logits_processor.py:LogitsProcessorOutput", "'token_logits'"),
+        (f"{SAMPLING}:SamplingBatchInfo.temperatures", "the nearest name there is temperature"),
         # A method turned into a property, and back.
         (f"{SAMPLING}:SamplingBatchInfo.update_penalties", "it is a property now"),
         (f"{RUNNER}:ModelRunner.logical_max_total_num_tokens", "upstream's is a method now"),

@@ -89,6 +89,18 @@ ROWS: tuple[Contract, ...] = (
         breaks="the launch stops: no hook of ours is in place",
     ),
     Contract(
+        target=f"{_SRT}.plugins.hook_registry.HookRegistry.apply_hooks",
+        use="call",
+        why="puts the hooks in place that were registered after SGLang applied the others",
+        breaks="the launch stops: a hook of ours is not in place",
+    ),
+    Contract(
+        target=f"{_SRT}.plugins.hook_registry.HookSource",
+        use="construct",
+        why="names us in SGLang's log of hooks",
+        breaks="the launch stops: no hook of ours is in place",
+    ),
+    Contract(
         target=f"{_SRT}.plugins.hook_registry.HookType",
         use="read",
         why="says how each hook is called",

@@ -105,6 +105,12 @@ ROWS: tuple[Contract, ...] = (
         why="what SGLang may ask of any device; the base raises NotImplementedError",
         breaks="metrics and /get_server_info fail",
     ),
+    Contract(
+        target="sglang.srt.platforms.device_mixin.DeviceCapability",
+        use="import",
+        why="what get_device_capability returns, for annotations",
+        breaks="the platform cannot be imported and SGLang starts without MLX",
+    ),
     *_rows(
         "set_device",
         "empty_cache",
