@@ -45,12 +45,16 @@ class ForwardPass:
     view: BatchView
 
 
-def plan(request: StepRequest, *, row_by_row: bool = False) -> list[ForwardPass]:
+def plan(
+    request: StepRequest, *, row_by_row: bool = False, max_padding: float = MAX_PADDING
+) -> list[ForwardPass]:
     """Split `request` into forward passes, decoding rows first.
 
     Args:
         request: The step.
         row_by_row: One pass for each row, for models that cannot be batched exactly.
+        max_padding: Padded tokens allowed for each real one; 0 for models whose states
+            padding would enter.
     """
     passes = []
     decoding = np.flatnonzero(request.decode)
@@ -61,8 +65,7 @@ def plan(request: StepRequest, *, row_by_row: bool = False) -> list[ForwardPass]
         groups = [decoding] if len(decoding) else []
     for members in groups:
         passes.append(_build(request, members, decode=True))
-    limit = 0.0 if row_by_row else MAX_PADDING
-    for members in _by_length(request.new_lens, prefilling, limit, single=row_by_row):
+    for members in _by_length(request.new_lens, prefilling, max_padding, single=row_by_row):
         passes.append(_build(request, members, decode=False))
     return passes
 
@@ -119,7 +122,7 @@ def _build(request: StepRequest, members: NDArray[np.int64], *, decode: bool) ->
         new_lens=mx.array(new),
         kv_slots=mx.array(np.ascontiguousarray(slots, dtype=np.int32)),
         write_slots=mx.array(np.ascontiguousarray(write, dtype=np.int32)),
-        aux_slots=None if aux is None else mx.array(aux[members]),
+        aux_slots=None if aux is None else aux[members],
         host_prefix_lens=prefix,
         host_new_lens=new,
         max_slot=int(slots.max()),

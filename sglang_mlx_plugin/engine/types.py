@@ -41,7 +41,8 @@ class BatchView:
             the longest row; entries past a row's end name a slot of the same row, so that
             what one row computes can never reach another, not even through a mask.
         write_slots: int32 (B, N) slots for the new tokens; 0 for padding.
-        aux_slots: int32 (B,) auxiliary-state slots, or None for full-attention models.
+        aux_slots: int32 (B,) auxiliary-state slots, on the host; None for models without
+            auxiliary state.
         host_prefix_lens: The same as `prefix_lens`, on the host.
         host_new_lens: The same as `new_lens`, on the host.
         max_slot: The highest slot named.
@@ -51,7 +52,7 @@ class BatchView:
     new_lens: mx.array
     kv_slots: mx.array
     write_slots: mx.array
-    aux_slots: mx.array | None
+    aux_slots: NDArray[np.int32] | None
     host_prefix_lens: NDArray[np.int32]
     host_new_lens: NDArray[np.int32]
     max_slot: int
@@ -65,6 +66,20 @@ class BatchView:
     def width(self) -> int:
         """New tokens a row, padding included (N)."""
         return int(self.write_slots.shape[1])
+
+    @property
+    def offset(self) -> mx.array | int:
+        """Position of each row's first new token: int32 (B,), or a number for a row alone."""
+        if self.batch_size == 1:
+            return int(self.host_prefix_lens[0])
+        return self.prefix_lens
+
+    @property
+    def end(self) -> mx.array | int:
+        """Position after each row's last new token, in the same form as `offset`."""
+        if self.batch_size == 1:
+            return int(self.host_prefix_lens[0] + self.host_new_lens[0])
+        return self.prefix_lens + self.new_lens
 
     @property
     def uniform(self) -> bool:
