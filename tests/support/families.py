@@ -128,8 +128,7 @@ def build(name: str, seed: int = 0) -> tuple[Any, dict[str, Any]]:
     mx.random.seed(seed)
     model = module.Model(module.ModelArgs.from_dict(copy.deepcopy(config)))
     weights = [
-        (path, _draw(path, value, recipe, seed))
-        for path, value in tree_flatten(model.parameters())
+        (path, _draw(path, value, recipe, seed)) for path, value in tree_flatten(model.parameters())
     ]
     model.update(tree_unflatten(weights))
     model.eval()
@@ -172,9 +171,7 @@ def reference_logits(model: Any, tokens: list[int]) -> np.ndarray:
     return np.array(logits.astype(mx.float32))
 
 
-def save(
-    model: Any, config: dict[str, Any], folder: str | Path, *, tokenizer: bool = True
-) -> Path:
+def save(model: Any, config: dict[str, Any], folder: str | Path, *, tokenizer: bool = True) -> Path:
     """Write a folder that mlx-lm, and with a tokenizer SGLang, can load.
 
     Args:

@@ -10,6 +10,8 @@ step with the reference's whatever a tie would have chosen. Columns:
 - join: rows prefilled alone, then merged into one batch that decodes.
 - resume: rows with histories of unequal length, merged, that take up another ragged piece of
   their prompts together, and then decode.
+- slots: as resume, but with keys and values in `AlignedRows`: no padding on the left, token i
+  of each row in column i, windows by mask over the whole row: what a store by token slot gives.
 
 `ok` is agreement within 1e-4 of the logits' spread; a number is the worst disagreement in
 units of it; otherwise the exception, where it was raised.
@@ -27,7 +29,12 @@ from tests.support.families import FAMILIES, VOCAB, build, cache_kinds, referenc
 
 import mlx.core as mx  # isort: skip
 import numpy as np  # isort: skip
-from mlx_lm.models.cache import make_prompt_cache  # isort: skip
+from mlx_lm.models.cache import (  # isort: skip
+    CacheList,
+    KVCache,
+    RotatingKVCache,
+    make_prompt_cache,
+)
 
 STEPS = 6
 LENGTHS = (3, 20, 11)
@@ -69,9 +76,7 @@ def feed(model: Any, caches: list[Any], pieces: Prompts) -> None:
         settle(caches)
 
 
-def decode(
-    model: Any, caches: list[Any], given: Prompts, references: Sequence[Reference]
-) -> float:
+def decode(model: Any, caches: list[Any], given: Prompts, references: Sequence[Reference]) -> float:
     """Decode with the reference's tokens; the worst disagreement of the logits."""
     worst = 0.0
     spread = max(float(logits.std()) for _, logits in references)
@@ -123,9 +128,84 @@ def join(model: Any, given: Prompts, references: Sequence[Reference]) -> float:
 def resume(model: Any, given: Prompts, references: Sequence[Reference]) -> float:
     """Rows that go on with their prompts together."""
     cuts = (1, 6, 3)
-    caches = merge(
-        [history(model, prompt[:cut]) for prompt, cut in zip(given, cuts, strict=True)]
-    )
+    caches = merge([history(model, prompt[:cut]) for prompt, cut in zip(given, cuts, strict=True)])
+    feed(model, caches, [prompt[cut:-1] for prompt, cut in zip(given, cuts, strict=True)])
+    return decode(model, caches, given, references)
+
+
+class AlignedRows:
+    """Keys and values of a ragged batch, each row from column 0 on; an oracle, not fast."""
+
+    def __init__(self, caches: Sequence[Any]) -> None:
+        filled = [cache.keys is not None for cache in caches]
+        self.rows = [cache.keys_and_values() if all(filled) else None for cache in caches]
+        self.window = getattr(caches[0], "max_size", None)
+        self.offset = mx.array([cache.offset for cache in caches])
+        self.lengths: list[int] | None = None
+        self.keys = self.values = None
+
+    @property
+    def state(self) -> list[Any]:
+        """What to evaluate."""
+        return [row for row in self.rows if row is not None]
+
+    def prepare(self, *, lengths: list[int], **_: Any) -> None:
+        """The next piece is padded on the right to its longest row."""
+        self.lengths = lengths
+
+    def finalize(self) -> None:
+        """The piece is through."""
+        self.lengths = None
+
+    def make_mask(
+        self, size: int, return_array: bool = False, window_size: int | None = None
+    ) -> mx.array:
+        """Who sees whom, (rows, 1, size, columns)."""
+        windows = [window for window in (self.window, window_size) if window is not None]
+        columns = mx.arange(int(self.offset.max().item()) + size)
+        last = self.offset[:, None, None, None] + mx.arange(size)[:, None]
+        mask = columns <= last
+        return mask & (columns > last - min(windows)) if windows else mask
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append each row's tokens; all rows, padded on the right."""
+        size = keys.shape[2]
+        taken = self.lengths or [size] * len(self.rows)
+        width = int(self.offset.max().item()) + size
+        fetched: list[list[mx.array]] = [[], []]
+        for index, row in enumerate(self.rows):
+            stored = []
+            for part, (new, all_rows) in enumerate(zip((keys, values), fetched, strict=True)):
+                new = new[index : index + 1]
+                whole = new if row is None else mx.concatenate([row[part], new], axis=2)
+                missing = width - whole.shape[2]
+                all_rows.append(mx.pad(whole, [(0, 0), (0, 0), (0, missing), (0, 0)]))
+                stored.append(whole[:, :, : whole.shape[2] - size + taken[index]])
+            self.rows[index] = tuple(stored)
+        # Bound anew, never changed in place: models hold on to the one they read.
+        self.offset = self.offset + mx.array(taken)
+        self.keys, self.values = (mx.concatenate(rows) for rows in fetched)
+        return self.keys, self.values
+
+    def keys_and_values(self) -> tuple[Any, Any]:
+        """What was fetched last."""
+        return self.keys, self.values
+
+
+def align(caches: Sequence[Any]) -> Any:
+    """Batch caches of one layer, keys and values in `AlignedRows`."""
+    if isinstance(caches[0], CacheList):
+        return CacheList(*(align(parts) for parts in zip(*(c.caches for c in caches), strict=True)))
+    if isinstance(caches[0], (KVCache, RotatingKVCache)):
+        return AlignedRows(caches)
+    return caches[0].merge(list(caches))
+
+
+def slots(model: Any, given: Prompts, references: Sequence[Reference]) -> float:
+    """As `resume`, with rows that begin at column 0."""
+    cuts = (1, 6, 3)
+    rows = [history(model, prompt[:cut]) for prompt, cut in zip(given, cuts, strict=True)]
+    caches = [align(layer) for layer in zip(*rows, strict=True)]
     feed(model, caches, [prompt[cut:-1] for prompt, cut in zip(given, cuts, strict=True)])
     return decode(model, caches, given, references)
 
@@ -146,6 +226,7 @@ CHECKS: dict[str, Callable[..., float]] = {
     "fresh": fresh,
     "join": join,
     "resume": resume,
+    "slots": slots,
 }
 
 
