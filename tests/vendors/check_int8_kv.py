@@ -17,13 +17,13 @@ from tests.support.families import build  # lends BLAS to MLX: before MLX is imp
 # isort: split
 
 import mlx.core as mx
+from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 from sglang_mlx_int8_kv.store import Table  # type: ignore[import-not-found]
 
 from sglang_mlx_plugin.engine import kv_store
-from sglang_mlx_plugin.engine.caches import probe
 from sglang_mlx_plugin.engine.types import BatchView
 from sglang_mlx_plugin.hooks import get_hooks
-from sglang_mlx_plugin.hooks.types import KVStoreSpec
+from sglang_mlx_plugin.hooks.types import KVLayerSpec, KVStoreSpec
 
 CAPACITY = 3000
 
@@ -60,9 +60,19 @@ def view(prefix: list[int], new: list[int]) -> BatchView:
 def main(family: str) -> None:
     """Measure, and print what was measured."""
     model, _ = build(family)
-    layout = probe(model, family)
+    known = make_prompt_cache(model)
+    mx.eval(model(mx.array([[1]]), cache=known))
+    layers = tuple(
+        KVLayerSpec(
+            index=index,
+            heads=cache.keys.shape[1],
+            key_dim=cache.keys.shape[3],
+            value_dim=cache.values.shape[3],
+        )
+        for index, cache in enumerate(known)
+    )
     spec = KVStoreSpec(
-        layers=layout.layers,
+        layers=layers,
         capacity=CAPACITY,
         dtype="float32",
         kv_cache_dtype="auto",
@@ -73,13 +83,19 @@ def main(family: str) -> None:
     random = np.random.default_rng(7)
     tokens = mx.array(random.integers(1, 90, (2, 13)))
 
+    def caches(store: Any, rows: BatchView) -> list[Any]:
+        return [
+            leaf.with_window(like.max_size) if isinstance(like, RotatingKVCache) else leaf
+            for leaf, like in zip(store.caches(rows), known, strict=True)
+        ]
+
     def moved(other: Any) -> float:
         """The greatest difference of logits, in a prefill of two rows and a decode after it."""
         found = 0.0
         steps = [([0, 0], [12, 9], tokens[:, :12]), ([12, 9], [1, 1], tokens[:, 12:])]
         for prefix, new, piece in steps:
             want, got = (
-                np.array(model(piece, cache=layout.caches(view(prefix, new), each)))
+                np.array(model(piece, cache=caches(each, view(prefix, new))))
                 for each in (exact, other)
             )
             for row, n in enumerate(new):
@@ -88,7 +104,7 @@ def main(family: str) -> None:
 
     def rounding() -> float:
         """The greatest loss of a number, as a share of the greatest number beside it."""
-        layer = layout.layers[0]
+        layer = layers[0]
         found = 0.0
         wanted = [
             random.normal(size=(2, layer.heads, 12, width)).astype(np.float32)
