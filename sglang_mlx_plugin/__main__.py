@@ -1,7 +1,8 @@
-"""``python -m sglang_mlx_plugin`` is ``sglang-mlx``."""
+"""``python -m sglang_mlx_plugin``: the same as ``sglang-mlx``."""
 
 import sys
 
 from .cli import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
