@@ -9,91 +9,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from .atoms import (
+    Atom,
+    Bag,
+    Callee,
+    Instance,
+    Items,
+    Klass,
+    ModuleRef,
+    Row,
+    Super,
+    Type,
+    item_of,
+    place_of,
+)
 from .model import ClassModel, FunctionNode, Module, bindings_of, dotted_name
 from .namespaces import Namespaces, config_path
 from .universe import Symbol, Universe
 
-__all__ = [
-    "Atom",
-    "Bag",
-    "Callee",
-    "Instance",
-    "Items",
-    "Klass",
-    "ModuleRef",
-    "Scope",
-    "Type",
-    "Types",
-]
+__all__ = ["Scope", "Types"]
 
-
-@dataclass(frozen=True)
-class Instance:
-    """An object of a class."""
-
-    cls: ClassModel
-
-
-@dataclass(frozen=True)
-class Klass:
-    """A class itself."""
-
-    cls: ClassModel
-
-
-@dataclass(frozen=True)
-class Callee:
-    """A function or a method; ``bound`` when ``self`` is already given."""
-
-    symbol: Symbol
-    bound: bool = False
-
-
-@dataclass(frozen=True)
-class Items:
-    """A container; iterating or indexing it gives ``item``."""
-
-    item: tuple[Atom, ...]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A tuple with a known type in each place."""
-
-    places: tuple[tuple[Atom, ...], ...]
-
-
-@dataclass(frozen=True)
-class ModuleRef:
-    """An imported module."""
-
-    module: Module
-
-
-@dataclass(frozen=True)
-class Super:
-    """``super()`` inside a class."""
-
-    cls: ClassModel
-
-
-@dataclass(frozen=True)
-class Bag:
-    """One of SGLang's configuration namespaces, as ``get_schedule()`` returns it.
-
-    Attributes:
-        path: Dotted path of the namespace.
-        accessor: How our source got there, for the name of a contract.
-    """
-
-    path: str
-    accessor: str
-
-
-Atom = Bag | Instance | Klass | Callee | Items | Row | ModuleRef | Super
-Type = tuple[Atom, ...]
 
 _SEQUENCES = frozenset(
     {"List", "list", "Sequence", "Iterable", "Iterator", "Deque", "deque", "Set", "set"}
@@ -199,7 +135,7 @@ class Types:
             elif isinstance(node, ast.NamedExpr):
                 scope.add(node.target.id, self.of(node.value, scope))
             elif isinstance(node, ast.For | ast.comprehension):
-                self._bind_target(scope, node.target, _item(self.of(node.iter, scope)))
+                self._bind_target(scope, node.target, item_of(self.of(node.iter, scope)))
             elif isinstance(node, ast.withitem) and node.optional_vars is not None:
                 self._bind_target(scope, node.optional_vars, ())
             elif isinstance(node, ast.ExceptHandler) and node.name:
@@ -220,7 +156,7 @@ class Types:
             scope.add(target.id, value)
         elif isinstance(target, ast.Tuple | ast.List):
             for index, element in enumerate(target.elts):
-                self._bind_target(scope, element, _place(value, index))
+                self._bind_target(scope, element, place_of(value, index))
 
     # Annotations.
 
@@ -310,8 +246,8 @@ class Types:
             if isinstance(node.slice, ast.Slice):
                 return value
             if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int):
-                return _place(value, node.slice.value)
-            return _item(value)
+                return place_of(value, node.slice.value)
+            return item_of(value)
         if isinstance(node, ast.IfExp):
             return self.of(node.body, scope) + self.of(node.orelse, scope)
         if isinstance(node, ast.BoolOp):
@@ -428,15 +364,15 @@ class Types:
         if last in ("copy", "deepcopy") and node.args:
             return self.of(node.args[0], scope)
         if function in _KEEP_ITEMS and node.args:
-            return (Items(_item(self.of(node.args[0], scope))),)
+            return (Items(item_of(self.of(node.args[0], scope))),)
         if function == "enumerate" and node.args:
-            return (Items((Row(((), _item(self.of(node.args[0], scope)))),)),)
+            return (Items((Row(((), item_of(self.of(node.args[0], scope)))),)),)
         if function == "zip":
-            return (Items((Row(tuple(_item(self.of(a, scope)) for a in node.args)),)),)
+            return (Items((Row(tuple(item_of(self.of(a, scope)) for a in node.args)),)),)
         if last in ("values", "get", "pop") and isinstance(node.func, ast.Attribute):
             owner = self.of(node.func.value, scope)
             if any(isinstance(a, Items) for a in owner):
-                return owner if last == "values" else _item(owner)
+                return owner if last == "values" else item_of(owner)
         return tuple(a for callee in self.of(node.func, scope) for a in self._answer(callee))
 
     def _answer(self, callee: Atom) -> Type:
@@ -451,27 +387,6 @@ class Types:
                 return (Instance(owner),)
             return self.annotation(callee.symbol.module, node.returns)
         return ()
-
-
-def _item(container: Type) -> Type:
-    found: Type = ()
-    for atom in container:
-        if isinstance(atom, Items):
-            found += atom.item
-        elif isinstance(atom, Row):
-            found += tuple(a for place in atom.places for a in place)
-    return found
-
-
-def _place(container: Type, index: int) -> Type:
-    found: Type = ()
-    for atom in container:
-        if isinstance(atom, Row):
-            if -len(atom.places) <= index < len(atom.places):
-                found += atom.places[index]
-        elif isinstance(atom, Items):
-            found += atom.item
-    return found
 
 
 def _walk_in_order(body: list[ast.stmt]) -> list[ast.AST]:

@@ -15,7 +15,8 @@ from typing import Literal
 
 from packaging.version import Version
 
-from .infer import Atom, Bag, Callee, Instance, Klass, ModuleRef, Scope, Super, Types
+from .atoms import Atom, Bag, Callee, Instance, Klass, ModuleRef, Super
+from .infer import Scope, Types
 from .model import ClassModel, FunctionNode, Module, dotted_name
 from .shapes import CallShape
 from .source import SourceTree

@@ -76,11 +76,11 @@ def test_the_constructors_changed_at_four_releases(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written_for", "breaks_at", "lost"),
-    [("0.5.15.post1", "0.5.16", "tp_rank"), ("0.5.20", "0.5.21", "ps")],
+    ("written_for", "breaks_at", "parameter"),
+    [("0.5.15.post1", "0.5.16", "ps"), ("0.5.20", "0.5.21", "ps")],
 )
 def test_a_constructor_call_of_the_release_before_does_not_bind(
-    written_for: str, breaks_at: str, lost: str
+    written_for: str, breaks_at: str, parameter: str
 ) -> None:
     required = [
         name
@@ -90,7 +90,7 @@ def test_a_constructor_call_of_the_release_before_does_not_bind(
     body = f"runner = ModelRunner({', '.join(f'{name}=None' for name in required)})\n"
     assert not _named(_report(written_for, body), RUNNER)
     found = _named(_report(breaks_at, body), RUNNER)
-    assert any(f"'{lost}'" in sentence for sentence in found), found
+    assert any(f"'{parameter}'" in sentence for sentence in found), found
 
 
 @pytest.mark.parametrize(

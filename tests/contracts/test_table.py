@@ -13,6 +13,7 @@ from sglang_mlx_plugin.contracts.report import Report
 from sglang_mlx_plugin.contracts.source import installed_tree
 from sglang_mlx_plugin.contracts.static import check
 from sglang_mlx_plugin.contracts.table import NOT_REACHED, SUPPORTED, TABLE
+from sglang_mlx_plugin.host.releases import NEWEST, OLDEST
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "contracts.md"
 
@@ -45,6 +46,10 @@ def test_every_row_is_used(inventory: Inventory) -> None:
 
 def test_every_waiver_is_needed(report: Report) -> None:
     assert report.unused_waivers == []
+
+
+def test_the_window_is_the_one_that_the_launch_asks_for() -> None:
+    assert (SUPPORTED[0], SUPPORTED[-1]) == (OLDEST, NEWEST)
 
 
 def test_no_row_twice() -> None:
