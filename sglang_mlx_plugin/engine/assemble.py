@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from sglang_mlx_plugin.engine import caches, memory
+from sglang_mlx_plugin.engine import memory
+from sglang_mlx_plugin.engine.aux_store import OVERLAPPED_VERSIONS, AuxStore
 from sglang_mlx_plugin.engine.device import memory_bytes
 from sglang_mlx_plugin.engine.head import HeadGate
-from sglang_mlx_plugin.engine.kv_store import SlotKVStore
-from sglang_mlx_plugin.engine.sampling import BatchSampler
-from sglang_mlx_plugin.engine.selfcheck import batches_exactly
+from sglang_mlx_plugin.engine.layout_check import choose_layout
 from sglang_mlx_plugin.engine.step import Engine
 from sglang_mlx_plugin.hooks.types import KVStoreSpec, SamplerSpec
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from sglang_mlx_plugin.hooks.types import DeviceKind, KVStore, LoadedModel, Sampler
 
 __all__ = ["Prepared", "build_engine", "prepare"]
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,20 @@ class Prepared:
     budget: memory.MemoryBudget
 
 
-def prepare(loaded: LoadedModel, *, device: DeviceKind, mem_fraction_static: float) -> Prepared:
+def prepare(
+    loaded: LoadedModel,
+    *,
+    device: DeviceKind,
+    mem_fraction_static: float,
+    context_len: int = 0,
+) -> Prepared:
     """Probe the model and set up MLX's memory limits.
+
+    Args:
+        loaded: The model.
+        device: MLX back end.
+        mem_fraction_static: ``--mem-fraction-static``.
+        context_len: Tokens of the longest sequence, for the size of states that grow.
 
     Raises:
         UnsupportedModelError: If the model cannot be served exactly.
@@ -60,10 +68,9 @@ def prepare(loaded: LoadedModel, *, device: DeviceKind, mem_fraction_static: flo
         weights=loaded.weight_bytes,
     )
     memory.apply_limits(device, budget)
-    layout = caches.probe(loaded.model, loaded.family)
+    layout = choose_layout(loaded, context_len=context_len)
     head = HeadGate(loaded.model)
     head.verify(loaded.model, make_prompt_cache(loaded.model), mx.array([[1, 2, 3]]))
-    layout = _checked(loaded, layout, head)
     width = sum(layer.heads * (layer.key_dim + layer.value_dim) for layer in layout.layers)
     size = getattr(mx, loaded.dtype).size
     return Prepared(
@@ -80,6 +87,8 @@ def build_engine(
     device: DeviceKind,
     create_kv_store: Callable[[KVStoreSpec], KVStore],
     create_sampler: Callable[[SamplerSpec], Sampler],
+    auxiliary_slots: int = 0,
+    auxiliary_versions: int = OVERLAPPED_VERSIONS,
 ) -> Engine:
     """Take the KV memory and build the engine.
 
@@ -91,6 +100,9 @@ def build_engine(
         device: MLX back end.
         create_kv_store: Answers ``sglang_mlx_create_kv_store``.
         create_sampler: Answers ``sglang_mlx_create_sampler``.
+        auxiliary_slots: Slots for state that is not sliceable by token; at least one for
+            each row, where the model has such state.
+        auxiliary_versions: Lengths that a slot remembers the state of.
     """
     store = None
     if prepared.layout.has_kv:
@@ -103,6 +115,11 @@ def build_engine(
                 device=device,
             )
         )
+    states = None
+    if prepared.layout.has_state:
+        states = AuxStore(
+            prepared.layout.states, auxiliary_slots or max_rows, auxiliary_versions
+        )
     sampler = create_sampler(SamplerSpec(vocab_size=prepared.loaded.vocab_size, device=device))
     return Engine(
         prepared.loaded,
@@ -111,29 +128,6 @@ def build_engine(
         sampler=sampler,
         head=prepared.head,
         max_rows=max_rows,
+        aux_store=states,
     )
 
-
-def _checked(loaded: LoadedModel, layout: CacheLayout, head: HeadGate) -> CacheLayout:
-    """The layout, set to run row by row if the model does not batch exactly."""
-    if layout.row_by_row:
-        return layout
-    store = None
-    if layout.has_kv:
-        store = SlotKVStore(layout.layers, 64, getattr(mx, loaded.dtype))
-    trial = Engine(
-        loaded,
-        layout=layout,
-        kv_store=store,
-        sampler=BatchSampler(loaded.vocab_size),
-        head=head,
-        max_rows=3,
-    )
-    if batches_exactly(trial, loaded.dtype):
-        return layout
-    logger.warning(
-        "mlx-lm's model of family %s does not give in a batch what it gives alone; its rows run "
-        "one by one inside each step: exact, but slower with several requests.",
-        loaded.family,
-    )
-    return replace(layout, row_by_row=True)

@@ -190,7 +190,13 @@ class SlotKVCache:
     Attributes:
         offset: Position of each row's first new token, for rope: int32 (B,), or for a row
             alone the plain number that mlx-lm's own cache has.
+        keys: What `update_and_fetch` answered, once it has; some models touch these to keep
+            mlx-lm's own arrays in the graph.
+        values: Likewise.
     """
+
+    keys: mx.array | None = None
+    values: mx.array | None = None
 
     def __init__(
         self, store: SlotKVStore, layer: int, pass_: _Pass, window: int | None = None
@@ -220,7 +226,13 @@ class SlotKVCache:
         self._store.write(self._layer, write, keys, values)
         # Some models update once and then read the offset for later layers' masks.
         self.offset = self._pass.view.end
-        return self._store.read(self._layer, read)
+        self.keys, self.values = fetched = self._store.read(self._layer, read)
+        return fetched
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """What `update_and_fetch` answered, for layers that share another one's cache."""
+        assert self.keys is not None and self.values is not None
+        return self.keys, self.values
 
     def make_mask(
         self, N: int, return_array: bool = False, window_size: int | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sglang_mlx_plugin.engine.types import StepRequest
 
-__all__ = ["ForwardPass", "plan"]
+__all__ = ["MAX_PADDING", "ForwardPass", "plan"]
 
 # Padded tokens in a prefill pass are at most this share of the real ones.
 MAX_PADDING = 0.25

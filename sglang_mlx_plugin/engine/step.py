@@ -16,11 +16,12 @@ import mlx.core as mx
 import numpy as np
 
 from sglang_mlx_plugin.engine import logprobs as logprobs_module
-from sglang_mlx_plugin.engine.planner import ForwardPass, plan
+from sglang_mlx_plugin.engine.planner import MAX_PADDING, ForwardPass, plan
 from sglang_mlx_plugin.engine.sampling import edit_logits
 from sglang_mlx_plugin.engine.types import StepOutput, StepRequest
 
 if TYPE_CHECKING:
+    from sglang_mlx_plugin.engine.aux_store import AuxStore
     from sglang_mlx_plugin.engine.caches import CacheLayout
     from sglang_mlx_plugin.engine.head import HeadGate
     from sglang_mlx_plugin.engine.logprobs import LazyLogprobs
@@ -76,6 +77,7 @@ class Engine:
         sampler: Chooses tokens.
         head: The gate in front of the model's output head.
         max_rows: Highest request row.
+        aux_store: State that is not sliceable by token; None for a model without.
 
     MLX streams belong to threads: the engine must be used in the thread that made it.
     """
@@ -89,10 +91,12 @@ class Engine:
         sampler: Sampler,
         head: HeadGate,
         max_rows: int,
+        aux_store: AuxStore | None = None,
     ) -> None:
         self.loaded = loaded
         self.layout = layout
         self.kv_store = kv_store
+        self.aux_store = aux_store
         self.sampler = sampler
         self.head = head
         self._last_tokens = mx.zeros((max_rows + 1,), mx.int32)
@@ -169,11 +173,17 @@ class Engine:
     def state(self) -> list[mx.array]:
         """Arrays that outlive a step; evaluated with it, or the graph would grow."""
         stored = self.kv_store.arrays() if self.kv_store is not None else []
+        if self.aux_store is not None:
+            stored += self.aux_store.take_unevaluated()
         return [self._last_tokens, *stored]
 
     def _forward(self, request: StepRequest) -> tuple[mx.array | None, mx.array | None]:
         """Run the model; logits of the rows that need a token, and of input positions."""
-        passes = plan(request, row_by_row=self.layout.row_by_row)
+        passes = plan(
+            request,
+            row_by_row=self.layout.row_by_row,
+            max_padding=MAX_PADDING if self.layout.padded else 0.0,
+        )
         blocks: list[mx.array] = []
         owners: list[np.ndarray] = []
         input_blocks: list[mx.array] = []
@@ -195,8 +205,14 @@ class Engine:
         else:
             assert part.tokens is not None
             tokens = mx.array(part.tokens)
-        caches = self.layout.caches(part.view, self.kv_store)
-        return self.head.run(self.loaded.model, tokens, caches, picks)
+        if self.aux_store is None:
+            caches = self.layout.caches(part.view, self.kv_store)
+            return self.head.run(self.loaded.model, tokens, caches, picks)
+        states = self.aux_store.caches(part.view)
+        caches = self.layout.caches(part.view, self.kv_store, states)
+        out = self.head.run(self.loaded.model, tokens, caches, picks)
+        self.aux_store.store(part.view, states)
+        return out
 
     def _sample(self, logits: mx.array, rows: SamplingRows, positions: mx.array) -> mx.array:
         chosen = self.sampler(logits, rows, positions)

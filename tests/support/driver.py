@@ -22,6 +22,10 @@ from sglang_mlx_plugin.engine.types import (  # noqa: E402
 from sglang_mlx_plugin.hooks.types import LoadedModel  # noqa: E402
 
 
+# Auxiliary slots beyond one for each row, for states kept at chunk borders.
+SNAPSHOTS = 200
+
+
 def greedy_rows(count: int) -> SamplingRows:
     """Sampling parameters of `count` greedy rows."""
     return sampling_rows(count, top_k=1)
@@ -67,6 +71,7 @@ def engine_of(model: Any, config: dict[str, Any], *, capacity: int = 4096, rows:
         device="cpu",
         create_kv_store=kv_store.create_kv_store,
         create_sampler=sampling.create_sampler,
+        auxiliary_slots=rows + SNAPSHOTS,
     )
 
 
@@ -86,6 +91,7 @@ class Sequence:
     slots: list[int] = field(default_factory=list)
     output: list[int] = field(default_factory=list)
     stored: int = 0
+    states: dict[int, int] = field(default_factory=dict)
 
     @property
     def remaining(self) -> int:
@@ -94,18 +100,32 @@ class Sequence:
 
 
 class Driver:
-    """Allocates slots in a shuffled order, so that no test leans on contiguous ones."""
+    """Allocates slots in a shuffled order, so that no test leans on contiguous ones.
+
+    A sequence's auxiliary state is in the slot of its row; the states at the ends of its
+    chunks are kept in slots of their own, as SGLang's radix tree does it, and a sequence that
+    shares a prefix starts from the deepest of them.
+    """
 
     def __init__(self, engine: Engine, *, capacity: int = 4096, rows: int = 16, seed: int = 0) -> None:
         self.engine = engine
         self._free = list(range(1, capacity + 1))
         random.Random(seed).shuffle(self._free)
         self._rows = list(range(1, rows + 1))
+        self._states = list(range(rows + 1, rows + 1 + SNAPSHOTS))
+        if engine.aux_store is not None:
+            engine.aux_store.clear_all()
 
     def add(self, prompt: list[int], *, shared: Sequence | None = None, prefix: int = 0) -> Sequence:
         """A new sequence, whose first `prefix` tokens lie in `shared`'s slots."""
         sequence = Sequence(row=self._rows.pop(), prompt=list(prompt))
+        if self.engine.aux_store is not None:
+            self.engine.aux_store.clear([sequence.row])
         if shared is not None:
+            if self.engine.aux_store is not None:
+                prefix = max((at for at in shared.states if at <= prefix), default=0)
+                if prefix:
+                    self.engine.aux_store.fork(shared.states[prefix], sequence.row)
             sequence.slots = shared.slots[:prefix]
             sequence.stored = prefix
         return sequence
@@ -113,6 +133,8 @@ class Driver:
     def drop(self, sequence: Sequence, *, keep: int = 0) -> None:
         """End a sequence; its slots but for the first `keep` are free again."""
         self._rows.append(sequence.row)
+        self._states += sequence.states.values()
+        sequence.states = {}
         self._free += sequence.slots[keep:]
         sequence.slots = sequence.slots[:keep]
 
@@ -148,11 +170,25 @@ class Driver:
                 kv_slots=table,
                 needs_token=done,
                 sampling=sampling_params or greedy_rows(len(sequences)),
+                aux_slots=(
+                    np.array([sequence.row for sequence in sequences], np.int32)
+                    if self.engine.aux_store is not None
+                    else None
+                ),
             )
         )
+        for sequence, _ in prefill:
+            self.keep_state(sequence)
         self._owed = [s for s, ready in zip(sequences, done, strict=True) if ready]
         self._at = np.flatnonzero(done)
         return pending
+
+    def keep_state(self, sequence: Sequence) -> None:
+        """Keep the auxiliary state that the sequence has now."""
+        if self.engine.aux_store is not None and self._states:
+            slot = self._states.pop()
+            assert self.engine.aux_store.snapshot(sequence.row, slot, sequence.stored)
+            sequence.states[sequence.stored] = slot
 
     def read(self, pending: PendingStep) -> None:
         """Append the step's tokens to its sequences (before the next `step`)."""
