@@ -73,7 +73,7 @@ class Int8Cache:
         self, pair: tuple[Table, Table], view: BatchView, window: int | None = None
     ) -> None:
         self.pair, self.view, self.max_size = pair, view, window
-        self.offset = view.prefix_lens
+        self.offset = view.offset
 
     def with_window(self, window: int) -> Int8Cache:
         return Int8Cache(self.pair, self.view, window)
@@ -81,7 +81,7 @@ class Int8Cache:
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         for table, rows in zip(self.pair, (keys, values), strict=True):
             table.write(self.view.write_slots, rows)
-        self.offset = self.view.prefix_lens + self.view.new_lens
+        self.offset = self.view.end
         return self.pair[0].read(self.view.kv_slots), self.pair[1].read(self.view.kv_slots)
 
     def make_mask(
