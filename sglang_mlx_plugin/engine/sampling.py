@@ -32,7 +32,7 @@ def create_sampler(spec: SamplerSpec) -> BatchSampler:
 
 
 def edit_logits(logits: mx.array, rows: SamplingRows) -> mx.array:
-    """Apply penalties, biases and grammar masks, in SGLang's order.
+    """Apply grammar masks and biases, in SGLang's order (penalties come before both).
 
     Args:
         logits: float32 (B, vocab).
@@ -41,11 +41,6 @@ def edit_logits(logits: mx.array, rows: SamplingRows) -> mx.array:
     Returns:
         float32 (B, vocab).
     """
-    if rows.additive is not None:
-        logits = logits + mx.array(rows.additive)
-    if rows.scaling is not None:
-        scaling = mx.array(rows.scaling)
-        logits = mx.where(logits > 0, logits / scaling, logits * scaling)
     if rows.allowed is not None:
         logits = mx.where(mx.array(rows.allowed), logits, -mx.inf)
     if rows.bias is not None:

@@ -16,6 +16,7 @@ import mlx.core as mx
 import numpy as np
 
 from sglang_mlx_plugin.engine import logprobs as logprobs_module
+from sglang_mlx_plugin.engine.penalties import PenaltyState
 from sglang_mlx_plugin.engine.planner import MAX_PADDING, ForwardPass, plan
 from sglang_mlx_plugin.engine.sampling import edit_logits
 from sglang_mlx_plugin.engine.types import StepOutput, StepRequest
@@ -100,6 +101,7 @@ class Engine:
         self.sampler = sampler
         self.head = head
         self._last_tokens = mx.zeros((max_rows + 1,), mx.int32)
+        self._penalties = PenaltyState(loaded.vocab_size)
         self._thread = threading.get_ident()
         self._sampler_checked = False
 
@@ -147,28 +149,40 @@ class Engine:
         lazy_logprobs = None
         wanted = np.flatnonzero(request.needs_token)
         edited = chosen = None
+        pending_counts: list[mx.array] = []
         if logits is not None:
             rows = request.sampling
             every = len(wanted) == len(request)
             if not every:
                 rows = rows.take(wanted)
-            edited = edit_logits(logits, rows) if rows.has_edits else logits
+            request_rows = request.rows[wanted]
+            penalised = logits
+            if rows.penalties is not None:
+                penalised = self._penalties.apply(logits, request_rows, rows.penalties)
+            edited = edit_logits(penalised, rows)
             positions = mx.array(request.total_lens[wanted].astype(np.int32))
             chosen = self._sample(edited, rows, positions)
             if every:
                 tokens = chosen
             else:
                 tokens[mx.array(wanted)] = chosen
-            self._last_tokens[mx.array(request.rows[wanted])] = chosen
+            self._last_tokens[mx.array(request_rows)] = chosen
+            if rows.penalties is not None:
+                self._penalties.count(request_rows, chosen)
+                pending_counts = self._penalties.arrays()
         if request.logprobs is not None:
             lazy_logprobs = logprobs_module.collect(
                 request, edited, chosen, wanted, forwarded.input_logits
             )
-        pending = [tokens, *self.state()]
+        pending = [tokens, *self.state(), *pending_counts]
         if lazy_logprobs is not None:
             pending += lazy_logprobs.arrays()
         mx.async_eval(*pending)
         return PendingStep(tokens, lazy_logprobs)
+
+    def forget(self, row: int) -> None:
+        """Let go of what is kept for a request row whose request has ended."""
+        self._penalties.forget(row)
 
     def state(self) -> list[mx.array]:
         """Arrays that outlive a step; evaluated with it, or the graph would grow."""

@@ -20,6 +20,7 @@ __all__ = [
     "BatchView",
     "LogprobRows",
     "LogprobsOutput",
+    "PenaltyRows",
     "SamplingRows",
     "StepOutput",
     "StepRequest",
@@ -89,6 +90,43 @@ class BatchView:
 
 
 @dataclass(slots=True, kw_only=True)
+class PenaltyRows:
+    """Penalties of a batch, one entry a row.
+
+    Attributes:
+        frequency: float32 (B,), subtracted once for each time a token stands in the output.
+        presence: float32 (B,), subtracted for each token that stands in the output.
+        repetition: float32 (B,), above 0; logits of tokens in the output are divided by it
+            if positive, multiplied if negative. 1 for none.
+        min_new_tokens: int32 (B,) output tokens before a stop token may be chosen.
+        outputs: int32 (B,) output tokens before the one that is chosen now.
+        stop_ids: Stop tokens of each row.
+        histories: Output tokens so far of a row that begins or comes back; None for a row
+            that the engine is counting already.
+    """
+
+    frequency: NDArray[np.float32]
+    presence: NDArray[np.float32]
+    repetition: NDArray[np.float32]
+    min_new_tokens: NDArray[np.int32]
+    outputs: NDArray[np.int32]
+    stop_ids: list[tuple[int, ...]]
+    histories: list[list[int] | None]
+
+    def take(self, rows: NDArray[np.int64]) -> PenaltyRows:
+        """The penalties of some rows, in the order given."""
+        return PenaltyRows(
+            frequency=self.frequency[rows],
+            presence=self.presence[rows],
+            repetition=self.repetition[rows],
+            min_new_tokens=self.min_new_tokens[rows],
+            outputs=self.outputs[rows],
+            stop_ids=[self.stop_ids[row] for row in rows],
+            histories=[self.histories[row] for row in rows],
+        )
+
+
+@dataclass(slots=True, kw_only=True)
 class SamplingRows:
     """Sampling parameters of a batch, one entry a row.
 
@@ -100,9 +138,7 @@ class SamplingRows:
         top_k: int32 (B,), `TOP_K_ALL` for no limit.
         min_p: float32 (B,) in [0, 1].
         seeds: uint64 (B,), fixed for the whole life of a request.
-        additive: float32 (B, vocab) penalties added to the logits, or None.
-        scaling: float32 (B, vocab) repetition penalties: positive logits are divided by
-            them, negative ones multiplied; or None.
+        penalties: Penalties over the output, or None if no row has any.
         allowed: bool (B, vocab), False for tokens that a grammar forbids; or None.
         bias: float32 (B, vocab) ``logit_bias``, added last; or None.
     """
@@ -112,8 +148,7 @@ class SamplingRows:
     top_k: NDArray[np.int32]
     min_p: NDArray[np.float32]
     seeds: NDArray[np.uint64]
-    additive: NDArray[np.float32] | None = None
-    scaling: NDArray[np.float32] | None = None
+    penalties: PenaltyRows | None = None
     allowed: NDArray[np.bool_] | None = None
     bias: NDArray[np.float32] | None = None
 
@@ -132,8 +167,7 @@ class SamplingRows:
             top_k=self.top_k[rows],
             min_p=self.min_p[rows],
             seeds=self.seeds[rows],
-            additive=pick(self.additive),
-            scaling=pick(self.scaling),
+            penalties=None if self.penalties is None else self.penalties.take(rows),
             allowed=pick(self.allowed),
             bias=pick(self.bias),
         )
@@ -142,12 +176,6 @@ class SamplingRows:
     def all_greedy(self) -> bool:
         """Whether no row draws."""
         return bool((self.top_k == 1).all())
-
-    @property
-    def has_edits(self) -> bool:
-        """Whether any logits are edited before sampling."""
-        edits = (self.additive, self.scaling, self.allowed, self.bias)
-        return any(edit is not None for edit in edits)
 
 
 @dataclass(slots=True, kw_only=True)

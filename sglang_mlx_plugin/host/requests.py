@@ -9,24 +9,29 @@ import torch
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.managers.utils import GenerationBatchResult
 
-from sglang_mlx_plugin.engine.types import LogprobRows, SamplingRows, StepRequest
+from sglang_mlx_plugin.engine.types import (
+    LogprobRows,
+    PenaltyRows,
+    SamplingRows,
+    StepRequest,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from sglang.srt.managers.schedule_batch import ScheduleBatch
+    from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
     from sglang_mlx_plugin.engine.step import PendingStep
     from sglang_mlx_plugin.engine.types import LogprobsOutput
 
-__all__ = ["PendingBatchResult", "RowSeeds", "sampling_rows", "step_request"]
+__all__ = ["PendingBatchResult", "RowTable", "sampling_rows", "step_request"]
 
 
-class RowSeeds:
-    """The seed of each request row.
+class RowTable:
+    """What the host knows of each request row for as long as its request runs.
 
-    A request that names a seed keeps it, whatever it shares a batch with; one that does not
-    gets a fresh one whenever it starts to prefill.
+    Seeds: a request that names one keeps it, whatever it shares a batch with; one that does
+    not gets a fresh one whenever it starts to prefill.
 
     Args:
         max_rows: Highest request row.
@@ -34,27 +39,77 @@ class RowSeeds:
     """
 
     def __init__(self, max_rows: int, random_seed: int) -> None:
-        self._seeds = np.zeros(max_rows + 1, np.uint64)
+        size = max_rows + 1
+        self.seeds = np.zeros(size, np.uint64)
         self._fresh = np.random.default_rng(random_seed & 0xFFFFFFFFFFFFFFFF)
+        self._prompt = np.zeros(size, np.int32)
+        self._frequency = np.zeros(size, np.float32)
+        self._presence = np.zeros(size, np.float32)
+        self._repetition = np.ones(size, np.float32)
+        self._min_new = np.zeros(size, np.int32)
+        self._penalised = np.zeros(size, np.bool_)
+        self._stop_ids: dict[int, tuple[int, ...]] = {}
 
-    def assign(self, row: int, seed: int | None) -> None:
-        """Set the seed of a row that prefills."""
-        if seed is None:
-            self._seeds[row] = self._fresh.integers(0, 1 << 63, dtype=np.uint64)
+    def begin(self, row: int, req: Req) -> None:
+        """Take a request's parameters over when it prefills in `row`."""
+        params = req.sampling_params
+        if params.sampling_seed is None:
+            self.seeds[row] = self._fresh.integers(0, 1 << 63, dtype=np.uint64)
         else:
-            self._seeds[row] = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+            self.seeds[row] = np.uint64(params.sampling_seed & 0xFFFFFFFFFFFFFFFF)
+        self._prompt[row] = len(req.origin_input_ids)
+        self._frequency[row] = params.frequency_penalty
+        self._presence[row] = params.presence_penalty
+        self._repetition[row] = params.repetition_penalty
+        self._min_new[row] = params.min_new_tokens
+        self._penalised[row] = (
+            params.frequency_penalty != 0
+            or params.presence_penalty != 0
+            or params.repetition_penalty != 1
+            or params.min_new_tokens > 0
+        )
+        if params.min_new_tokens > 0:
+            self._stop_ids[row] = _stop_ids(req)
 
-    def take(self, rows: NDArray[np.int32]) -> NDArray[np.uint64]:
-        """Seeds of `rows`."""
-        return self._seeds[rows]
+    def penalties(
+        self,
+        reqs: list[Req],
+        rows: NDArray[np.int32],
+        total_lens: NDArray[np.int32],
+        decode: NDArray[np.bool_],
+    ) -> PenaltyRows | None:
+        """Penalties of a batch, or None if none of its rows asks for any."""
+        if not self._penalised[rows].any():
+            return None
+        return PenaltyRows(
+            frequency=self._frequency[rows],
+            presence=self._presence[rows],
+            repetition=self._repetition[rows],
+            min_new_tokens=self._min_new[rows],
+            outputs=total_lens - self._prompt[rows],
+            stop_ids=[self._stop_ids.get(int(row), ()) for row in rows],
+            histories=[
+                None if running else list(req.output_ids)
+                for req, running in zip(reqs, decode, strict=True)
+            ],
+        )
 
 
-def step_request(batch: ScheduleBatch, seeds: RowSeeds, vocab_size: int) -> StepRequest:
+def _stop_ids(req: Req) -> tuple[int, ...]:
+    """Every token that would end `req`, as `BatchedMinNewTokensPenalizer` collects them."""
+    found = set(req.sampling_params.stop_token_ids or ()) | set(req.eos_token_ids or ())
+    if req.tokenizer is not None:
+        found |= set(req.tokenizer.additional_stop_token_ids or ())
+        found.add(req.tokenizer.eos_token_id)
+    return tuple(int(token) for token in found if token is not None)
+
+
+def step_request(batch: ScheduleBatch, table: RowTable, vocab_size: int) -> StepRequest:
     """Translate a batch that is about to run.
 
     Args:
         batch: SGLang's batch, its inputs resolved.
-        seeds: Seeds by request row; rows that prefill are assigned here.
+        table: What is known of each request row; rows that prefill are entered here.
         vocab_size: Width of the logits.
     """
     count = len(batch.reqs)
@@ -77,10 +132,9 @@ def step_request(batch: ScheduleBatch, seeds: RowSeeds, vocab_size: int) -> Step
         token_ids = batch.input_ids[:prefill_tokens].numpy().astype(np.int32)
         for req, row, is_decode in zip(batch.reqs, rows, decode, strict=True):
             if not is_decode:
-                seeds.assign(int(row), req.sampling_params.sampling_seed)
+                table.begin(int(row), req)
     longest = int(total.max())
-    table = batch.req_to_token_pool.req_to_token
-    slots = table[batch.req_pool_indices_cpu, :longest].numpy()
+    slots = batch.req_to_token_pool.req_to_token[batch.req_pool_indices_cpu, :longest].numpy()
     return StepRequest(
         rows=rows,
         prefix_lens=total - new,
@@ -89,21 +143,27 @@ def step_request(batch: ScheduleBatch, seeds: RowSeeds, vocab_size: int) -> Step
         token_ids=token_ids,
         kv_slots=slots,
         needs_token=needs_token,
-        sampling=sampling_rows(batch.sampling_info, seeds.take(rows), vocab_size),
+        sampling=sampling_rows(
+            batch.sampling_info,
+            table.seeds[rows],
+            table.penalties(batch.reqs, rows, total, decode),
+            vocab_size,
+        ),
         logprobs=_logprob_rows(batch, new, decode) if batch.return_logprob else None,
     )
 
 
 def sampling_rows(
-    info: SamplingBatchInfo, seeds: NDArray[np.uint64], vocab_size: int
+    info: SamplingBatchInfo,
+    seeds: NDArray[np.uint64],
+    penalties: PenaltyRows | None,
+    vocab_size: int,
 ) -> SamplingRows:
-    """Translate sampling parameters, penalties and grammar masks.
+    """Translate sampling parameters, grammar masks and biases.
 
-    Penalties come accumulated on the forward-only copy that the overlapped scheduler makes;
-    the plain scheduler leaves accumulating to whoever samples.
+    SGLang's own penalties are left alone: they run a token behind the overlapped scheduler
+    (`sglang_mlx_plugin.engine.penalties`).
     """
-    if info.acc_additive_penalties is None and info.penalizer_orchestrator is not None:
-        info.update_penalties()
     allowed = None
     if info.grammar_mask is not None:
         # Applied to zeros, whatever the grammar backend's mask looks like inside.
@@ -116,21 +176,20 @@ def sampling_rows(
         top_k=info.top_ks.numpy(),
         min_p=info.min_ps.numpy(),
         seeds=seeds,
-        additive=_edit(info.acc_additive_penalties, vocab_size, 0.0),
-        scaling=_edit(info.acc_scaling_penalties, vocab_size, 1.0),
+        penalties=penalties,
         allowed=allowed,
-        bias=_edit(info.logit_bias, vocab_size, 0.0),
+        bias=_bias(info.logit_bias, vocab_size),
     )
 
 
-def _edit(edit: torch.Tensor | None, vocab_size: int, neutral: float) -> NDArray[np.float32] | None:
-    """A (B, vocab) edit as float32, fitted to the width of the model's logits."""
-    if edit is None:
+def _bias(bias: torch.Tensor | None, vocab_size: int) -> NDArray[np.float32] | None:
+    """``logit_bias`` as float32 (B, vocab), fitted to the width of the model's logits."""
+    if bias is None:
         return None
-    values = edit.to(torch.float32).numpy()
+    values = bias.to(torch.float32).numpy()
     missing = vocab_size - values.shape[1]
     if missing > 0:
-        values = np.pad(values, ((0, 0), (0, missing)), constant_values=neutral)
+        values = np.pad(values, ((0, 0), (0, missing)))
     return values[:, :vocab_size]
 
 

@@ -10,14 +10,14 @@ from sglang.srt.runtime_context import get_model, get_schedule
 
 from sglang_mlx_plugin.host.requests import (
     PendingBatchResult,
-    RowSeeds,
+    RowTable,
     sampling_rows,
     step_request,
 )
 from sglang_mlx_plugin.host.runner import MlxModelRunner
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.schedule_batch import ScheduleBatch
+    from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
 
     from sglang_mlx_plugin.engine.step import Forwarded
 
@@ -35,7 +35,7 @@ class MlxTpModelWorker(TpModelWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         runner = self.model_runner
-        self._seeds = RowSeeds(runner.max_running_requests, self.random_seed)
+        self._table = RowTable(runner.max_running_requests, self.random_seed)
         self._vocab_size = runner.engine.loaded.vocab_size
 
     def _init_model_runner(self) -> None:
@@ -80,7 +80,7 @@ class MlxTpModelWorker(TpModelWorker):
         result = PendingBatchResult(logits_output=LogitsProcessorOutput(next_token_logits=None))
         if not batch.reqs:
             return result
-        request = step_request(batch, self._seeds, self._vocab_size)
+        request = step_request(batch, self._table, self._vocab_size)
         forwarded = engine.forward(request)
         # Upstream fills this in when it makes a torch forward batch, which never happens here.
         batch.sampling_info.grammars = (
@@ -96,12 +96,20 @@ class MlxTpModelWorker(TpModelWorker):
         if batch.has_grammar:
             batch.sampling_info.update_regex_vocab_mask()
             sampling = sampling_rows(
-                batch.sampling_info, request.sampling.seeds, self._vocab_size
+                batch.sampling_info,
+                request.sampling.seeds,
+                request.sampling.penalties,
+                self._vocab_size,
             )
         result.bind(engine.sample(forwarded, sampling), request)
         if not self.enable_overlap:
             result.synchronize()
         return result
+
+    def prepare_for_kv_cache_release(self, req: Req) -> None:
+        """SGLang is about to release a finished request's row."""
+        if req.kv.req_pool_idx is not None:
+            self.model_runner.engine.forget(int(req.kv.req_pool_idx))
 
     def forward_batch_embedding(self, batch: ScheduleBatch) -> NoReturn:
         """Refused: ``--is-embedding`` is refused at start-up."""
@@ -138,6 +146,9 @@ class _DelayedSample:
     def __call__(self) -> PendingBatchResult:
         self._info.update_regex_vocab_mask()
         request = self._forwarded.request
-        rows = sampling_rows(self._info, request.sampling.seeds, self._worker._vocab_size)
+        known = request.sampling
+        rows = sampling_rows(
+            self._info, known.seeds, known.penalties, self._worker._vocab_size
+        )
         pending = self._worker.model_runner.engine.sample(self._forwarded, rows)
         return self._result.bind(pending, request)
