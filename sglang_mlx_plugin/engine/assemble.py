@@ -32,15 +32,23 @@ class Prepared:
         loaded: The model.
         layout: How its caches map onto the stores.
         head: The gate in front of its output head.
-        bytes_per_token: KV bytes of one token in the model's own dtype, 0 without KV.
         budget: The memory budget.
     """
 
     loaded: LoadedModel
     layout: CacheLayout
     head: HeadGate
-    bytes_per_token: int
     budget: memory.MemoryBudget
+
+    def kv_spec(self, capacity: int, kv_cache_dtype: str, device: DeviceKind) -> KVStoreSpec:
+        """What a KV store of `capacity` tokens must hold."""
+        return KVStoreSpec(
+            layers=self.layout.layers,
+            capacity=capacity,
+            dtype=self.loaded.dtype,
+            kv_cache_dtype=kv_cache_dtype,
+            device=device,
+        )
 
 
 def prepare(
@@ -71,11 +79,7 @@ def prepare(
     layout = choose_layout(loaded, context_len=context_len)
     head = HeadGate(loaded.model)
     head.verify(loaded.model, make_prompt_cache(loaded.model), mx.array([[1, 2, 3]]))
-    width = sum(layer.heads * (layer.key_dim + layer.value_dim) for layer in layout.layers)
-    size = getattr(mx, loaded.dtype).size
-    return Prepared(
-        loaded=loaded, layout=layout, head=head, bytes_per_token=width * size, budget=budget
-    )
+    return Prepared(loaded=loaded, layout=layout, head=head, budget=budget)
 
 
 def build_engine(
@@ -106,15 +110,7 @@ def build_engine(
     """
     store = None
     if prepared.layout.has_kv:
-        store = create_kv_store(
-            KVStoreSpec(
-                layers=prepared.layout.layers,
-                capacity=capacity,
-                dtype=prepared.loaded.dtype,
-                kv_cache_dtype=kv_cache_dtype,
-                device=device,
-            )
-        )
+        store = create_kv_store(prepared.kv_spec(capacity, kv_cache_dtype, device))
     states = None
     if prepared.layout.has_state:
         states = AuxStore(

@@ -121,9 +121,14 @@ class MlxModelRunner(ModelRunner):
 
     def _size_and_create_pools(self) -> None:
         prepared = self.prepared
+        self.kv_bytes_per_token = 0
+        if prepared.layout.has_kv:
+            # Asked of the store that will be used: a vendor's may be smaller, or larger.
+            spec = prepared.kv_spec(1, get_model().kv_cache_dtype, self.device_choice.kind)
+            self.kv_bytes_per_token = self.hooks.kv_bytes_per_token(spec)
         self.max_total_num_tokens = memory.kv_capacity(
             prepared.budget,
-            prepared.bytes_per_token,
+            self.kv_bytes_per_token,
             get_schedule().max_total_tokens,
             self.model_config.context_len,
         )
@@ -155,7 +160,7 @@ class MlxModelRunner(ModelRunner):
             len(prepared.layout.layers),
             "cpu",
             False,
-            bytes_per_token=prepared.bytes_per_token,
+            bytes_per_token=self.kv_bytes_per_token,
         )
         self.token_to_kv_pool_allocator = TokenToKVPoolAllocator(
             self.max_total_num_tokens,
@@ -169,7 +174,7 @@ class MlxModelRunner(ModelRunner):
         self.engine = assemble.build_engine(
             self.prepared,
             capacity=self.max_total_num_tokens,
-            kv_cache_dtype="auto",
+            kv_cache_dtype=get_model().kv_cache_dtype,
             max_rows=self.max_running_requests,
             device=self.device_choice.kind,
             create_kv_store=self.hooks.create_kv_store,
@@ -186,8 +191,8 @@ class MlxModelRunner(ModelRunner):
             loaded.dtype,
             loaded.weight_bytes / 1e9,
             self.max_total_num_tokens,
-            self.max_total_num_tokens * self.prepared.bytes_per_token / 1e9,
-            self.prepared.bytes_per_token,
+            self.max_total_num_tokens * self.kv_bytes_per_token / 1e9,
+            self.kv_bytes_per_token,
             self.max_running_requests,
         )
 

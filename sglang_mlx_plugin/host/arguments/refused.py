@@ -82,8 +82,10 @@ REFUSED: dict[str, Refused] = {
         "the KV store on MLX is addressed token by token", "use --page-size 1", any_of(1)
     ),
     "kv_cache_dtype": Refused(
-        "the KV cache holds the dtype that the model computes in, on MLX",
-        "use --kv-cache-dtype auto",
+        "needs CUDA kernels for 8-bit and 4-bit keys and values",
+        "use --kv-cache-dtype auto or bfloat16, or a vendor's KV store "
+        "(examples/sglang-mlx-int8-kv)",
+        any_of("bf16", "bfloat16"),
     ),
     "load_format": Refused(
         "MLX loads safetensors folders", "use --load-format auto", any_of("safetensors")
