@@ -24,17 +24,13 @@ def prompts() -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def expected(
-    default_model: Path, prompts: list[list[int]]
-) -> list[tuple[list[int], np.ndarray]]:
+def expected(default_model: Path, prompts: list[list[int]]) -> list[tuple[list[int], np.ndarray]]:
     """mlx-lm alone."""
     model = reference.load_float32(default_model)
     return [reference.greedy(model, prompt, NEW_TOKENS) for prompt in prompts]
 
 
-def check(
-    answers: list[dict[str, object]], expected: list[tuple[list[int], np.ndarray]]
-) -> None:
+def check(answers: list[dict[str, object]], expected: list[tuple[list[int], np.ndarray]]) -> None:
     for answer, (tokens, logits) in zip(answers, expected, strict=True):
         reference.same_or_tie(answer["output_ids"], tokens, logits)  # type: ignore[arg-type]
 

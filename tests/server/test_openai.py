@@ -61,9 +61,7 @@ def test_no_broken_characters_in_a_stream(client: openai.OpenAI) -> None:
     assert not any("\ufffd" in piece for piece in pieces)
 
 
-def test_sixteen_mixed_lengths_at_once_each_as_alone(
-    client: openai.OpenAI, server: Server
-) -> None:
+def test_sixteen_mixed_lengths_at_once_each_as_alone(client: openai.OpenAI, server: Server) -> None:
     """Continuous batching, chunked prefill and early finishes change nobody's answer."""
     prompts = [" ".join(f"item {n}" for n in range(1 + 9 * i)) for i in range(16)]
     lengths = [4 + 2 * (i % 8) for i in range(16)]

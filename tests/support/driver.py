@@ -50,7 +50,9 @@ def sampling_rows(
     )
 
 
-def engine_of(model: Any, config: dict[str, Any], *, capacity: int = 4096, rows: int = 16) -> Engine:
+def engine_of(
+    model: Any, config: dict[str, Any], *, capacity: int = 4096, rows: int = 16
+) -> Engine:
     """An engine over a model that a test has built."""
     vocab = int(np.array(_logits_width(model)))
     loaded = LoadedModel(
@@ -107,7 +109,9 @@ class Driver:
     shares a prefix starts from the deepest of them.
     """
 
-    def __init__(self, engine: Engine, *, capacity: int = 4096, rows: int = 16, seed: int = 0) -> None:
+    def __init__(
+        self, engine: Engine, *, capacity: int = 4096, rows: int = 16, seed: int = 0
+    ) -> None:
         self.engine = engine
         self._free = list(range(1, capacity + 1))
         random.Random(seed).shuffle(self._free)
@@ -116,7 +120,9 @@ class Driver:
         if engine.aux_store is not None:
             engine.aux_store.clear_all()
 
-    def add(self, prompt: list[int], *, shared: Sequence | None = None, prefix: int = 0) -> Sequence:
+    def add(
+        self, prompt: list[int], *, shared: Sequence | None = None, prefix: int = 0
+    ) -> Sequence:
         """A new sequence, whose first `prefix` tokens lie in `shared`'s slots."""
         sequence = Sequence(row=self._rows.pop(), prompt=list(prompt))
         if self.engine.aux_store is not None:
@@ -219,5 +225,3 @@ class Driver:
     def _take(pending: PendingStep, sequences: list[Sequence]) -> None:
         for sequence, token in zip(sequences, pending.read().tokens, strict=True):
             sequence.output.append(int(token))
-
-
