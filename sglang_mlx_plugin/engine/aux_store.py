@@ -174,9 +174,7 @@ class AuxStore:
         batch = _Batch(states, view.batch_size)
         self._unevaluated += arrays_of(states)
         lengths = (view.host_prefix_lens + view.host_new_lens).tolist()
-        for row, (slot, length) in enumerate(
-            zip(view.aux_slots.tolist(), lengths, strict=True)
-        ):
+        for row, (slot, length) in enumerate(zip(view.aux_slots.tolist(), lengths, strict=True)):
             versions = self._at(slot)
             older = [version for version in versions if version.length < length]
             versions[:] = [_Version(length, batch, row), *older[: self.versions - 1]]

@@ -149,7 +149,8 @@ def probe(model: Any, *, context_len: int = 0, whole: bool = False) -> CacheLayo
             )
         if type(cache) is ArraysCache:
             return state(cache, empty, batched=True)
-        if type(cache) not in (KVCache, RotatingKVCache) or getattr(cache, "keep", 0):
+        sliding = isinstance(cache, RotatingKVCache)
+        if type(cache) not in (KVCache, RotatingKVCache) or (sliding and cache.keep):
             return state(cache, empty, batched=False)
         if cache.keys is None:
             return None
@@ -160,7 +161,7 @@ def probe(model: Any, *, context_len: int = 0, whole: bool = False) -> CacheLayo
             value_dim=int(cache.values.shape[3]),
         )
         layers.append(layer)
-        window = cache.max_size if isinstance(cache, RotatingKVCache) else None
+        window = cache.max_size if sliding else None
         return _Leaf(layer=layer.index, window=window)
 
     vacant = make_prompt_cache(model)

@@ -106,7 +106,9 @@ class SlotKVStore:
             values: (B, heads, N, value_dim).
         """
         self._keys[layer][rows] = keys.astype(self.dtype)
-        self._values[layer][rows] = values.astype(self.dtype)
+        # An index of keys alone has values of width 0, on which MLX's CPU scatter dies.
+        if self.layers[layer].value_dim:
+            self._values[layer][rows] = values.astype(self.dtype)
 
     def read(self, layer: int, rows: mx.array) -> tuple[mx.array, mx.array]:
         """Gather tokens.
@@ -118,7 +120,10 @@ class SlotKVStore:
         Returns:
             Keys (B, heads, S, key_dim) and values (B, heads, S, value_dim).
         """
-        return mx.take(self._keys[layer], rows, axis=0), mx.take(self._values[layer], rows, axis=0)
+        keys = mx.take(self._keys[layer], rows, axis=0)
+        if not self.layers[layer].value_dim:
+            return keys, mx.zeros((*rows.shape, 0), self.dtype)
+        return keys, mx.take(self._values[layer], rows, axis=0)
 
     def _grow(self, slots: int) -> None:
         def grown(old: mx.array | None, heads: int, width: int) -> mx.array:

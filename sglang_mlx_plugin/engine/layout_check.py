@@ -2,9 +2,10 @@
 
 Whether rows of a batch leave each other alone and padding stays out of their states depends
 on each model's code in mlx-lm: some broadcast a mask against the wrong axis, read a cache's
-offset as one number for all rows, or know nothing of padding. So it is tried: three short sequences run
-through the stores, in ragged pieces, one of them starting while the others go on, and their
-logits are compared with mlx-lm's own of each alone. The fastest way that agrees is taken.
+offset as one number for all rows, or know nothing of padding. So it is tried: three short
+sequences run through the stores, in ragged pieces, one of them starting while the others go
+on, and their logits are compared with mlx-lm's own of each alone. The fastest way that agrees
+is taken.
 """
 
 from __future__ import annotations
@@ -41,6 +42,13 @@ ROOM = 16
 # padding or a neighbour has entered is off by a good part of 1.
 TOLERANCE = {"float32": 1e-2, "float16": 0.1, "bfloat16": 0.2}
 
+# What a few tokens cannot show: families that fail in a batch only beyond some length.
+ROW_BY_ROW = {
+    # mlx-lm 0.32: `_block_mask` places queries by column (S - L) once there are more blocks
+    # than its budget, which is the row's own position only in a row alone.
+    "minimax_m3_vl": "its sparse attention places queries by column",
+}
+
 
 def choose_layout(loaded: LoadedModel, *, context_len: int = 0) -> CacheLayout:
     """The layout that serves `loaded` exactly, and fastest.
@@ -55,6 +63,9 @@ def choose_layout(loaded: LoadedModel, *, context_len: int = 0) -> CacheLayout:
     probed = probe(loaded.model, context_len=context_len)
     tolerance = TOLERANCE.get(loaded.dtype, TOLERANCE["bfloat16"])
     tried: list[str] = []
+    if loaded.family in ROW_BY_ROW:
+        tried.append(ROW_BY_ROW[loaded.family])
+        probed = replace(probed, row_by_row=True)
     for name, layout in _ways(loaded.model, probed, context_len):
         worst = disagreement(loaded, layout)
         if worst <= tolerance:
@@ -78,9 +89,7 @@ def choose_layout(loaded: LoadedModel, *, context_len: int = 0) -> CacheLayout:
     )
 
 
-def _ways(
-    model: Any, layout: CacheLayout, context_len: int
-) -> Iterator[tuple[str, CacheLayout]]:
+def _ways(model: Any, layout: CacheLayout, context_len: int) -> Iterator[tuple[str, CacheLayout]]:
     """The ways to run it, fastest first."""
     if not layout.row_by_row:
         yield "in batches", layout
