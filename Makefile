@@ -49,7 +49,8 @@ test: $(READY) ## Run the tests (ARGS= for pytest)
 test-families: $(READY) ## The long part of the exactness matrix
 	$(BIN)/python -m pytest -n auto -m families -o addopts="-ra --import-mode=importlib" $(ARGS)
 
-test-releases: ## Launch every supported SGLang release, each in an environment of its own
+test-releases: $(READY) ## Launch every supported SGLang release, each in its own environment
+	@$(BIN)/sglang-mlx fetch-model > /dev/null
 	$(BIN)/python scripts/test_releases.py $(ARGS)
 
 check: $(READY) ## Lint, types, import rules, generated documents
@@ -72,4 +73,4 @@ bench: $(READY) ## Time this server beside mlx_lm.server (ARGS=)
 	$(BIN)/python benchmarks/serving.py $(ARGS)
 
 clean: ## Remove what set-up and tests have made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf $(VENV) .venv-releases build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

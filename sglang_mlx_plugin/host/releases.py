@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
+from sglang_mlx_plugin._env import is_set
+
 from .errors import stop_launch
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NEWEST",
     "OLDEST",
+    "SUPPORTED",
     "argument_defaults",
     "check_release",
     "installed_version",
@@ -33,8 +36,9 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-OLDEST = "0.5.21"
-NEWEST = "0.5.23"
+# Each of them is launched by `make test-releases`.
+SUPPORTED = ("0.5.21", "0.5.22", "0.5.23")
+OLDEST, NEWEST = SUPPORTED[0], SUPPORTED[-1]
 
 _SKIP = "SGLANG_MLX_SKIP_CONTRACTS"
 
@@ -140,11 +144,13 @@ def _default(value: Any, factory: Any, missing: Any) -> Any:
 @functools.cache
 def _broken_contracts() -> tuple[str, ...]:
     """Sentences of the contracts that the installed release breaks; asked once a process."""
+    from sglang_mlx_plugin.contracts.live import check_installed
+    from sglang_mlx_plugin.contracts.source import SourceError
+
     try:
-        from sglang_mlx_plugin.contracts.live import check_installed
-    except ImportError:
-        return ()
-    report = check_installed()
+        report = check_installed()
+    except SourceError as error:
+        return (str(error),)
     return () if report.ok else tuple(problem.sentence for problem in report.problems)
 
 
@@ -158,7 +164,7 @@ def refuse(
     """
     if essential:
         stop_launch(sentence)
-    if environ.get(_SKIP, "") == "1":
+    if is_set(_SKIP, environ):
         logger.warning("%s; going on because %s=1.", sentence, _SKIP)
         return
     stop_launch(f"{sentence}; {_SKIP}=1 turns this into a warning.")
