@@ -11,15 +11,16 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
 from .errors import LaunchError, debugging, install_excepthook, sentence_of
 
-__all__ = ["end_child", "end_quietly_if_noted", "waiting_for_children"]
+__all__ = ["end_child", "waiting_for_children"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ def waiting_for_children() -> Iterator[None]:
     before = set(multiprocessing.active_children())
     with tempfile.TemporaryDirectory(prefix="sglang-mlx-") as folder:
         note = Path(folder) / "sentence"
-        os.environ[_NOTE] = str(note)
+        os.environ[_NOTE] = f"{os.getpid()}:{note}"
         try:
             yield
         except Exception as error:
@@ -59,23 +60,16 @@ def end_child(error: Exception) -> NoReturn:
         Exception: `error` itself, otherwise.
     """
     sentence = sentence_of(error)
-    note = os.environ.get(_NOTE)
-    if sentence is None or note is None:
+    waiting, _, note = os.environ.get(_NOTE, "").partition(":")
+    if sentence is None or not note:
         raise error
-    Path(note).write_text(sentence, encoding="utf-8")
+    # The first of several replicas to fail speaks, and a launch that is over hears none.
+    with suppress(OSError), open(note, "x", encoding="utf-8") as file:
+        file.write(sentence)
     if debugging():
         logger.debug("The launch fails here:", exc_info=error)
-    raise SystemExit(1) from None
-
-
-def end_quietly_if_noted(error: Exception) -> NoReturn:
-    """End a process that fails only because its child did, which has said why.
-
-    Raises:
-        SystemExit: if a note was left.
-        Exception: `error` itself, otherwise.
-    """
-    note = os.environ.get(_NOTE)
-    if note is None or not os.path.exists(note):
-        raise error
+    if os.getppid() != int(waiting):
+        # A data-parallel controller reads from a pipe whose other end it holds too, so it
+        # would never see this process end.
+        os.kill(os.getppid(), signal.SIGTERM)
     raise SystemExit(1) from None

@@ -25,9 +25,9 @@ from typing import Any
 from sglang_mlx_plugin import entrypoints
 from sglang_mlx_plugin.hooks import get_hooks, get_manager
 
-from . import arguments, releases
+from . import arguments, hybrid, releases
 from .errors import one_sentence, stop_launch
-from .failure_note import end_child, end_quietly_if_noted, waiting_for_children
+from .failure_note import end_child, waiting_for_children
 from .hook import Hook
 from .model_check import check_model_folder, find_model
 
@@ -69,14 +69,6 @@ def _scheduler_init(original: Callable[..., None], *args: Any, **kwargs: Any) ->
         original(*args, **kwargs)
     except Exception as error:
         end_child(error)
-
-
-def _controller_init(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """AROUND `DataParallelController.__init__`: a replica's failure is not a second one."""
-    try:
-        original(*args, **kwargs)
-    except Exception as error:
-        end_quietly_if_noted(error)
 
 
 def _init_tp_model_worker(scheduler: Any) -> None:
@@ -175,12 +167,6 @@ HOOKS: tuple[Hook, ...] = (
         "a scheduler's failure ends in a stack trace",
     ),
     Hook(
-        "sglang.srt.managers.data_parallel_controller.DataParallelController.__init__",
-        _controller_init,
-        "AROUND",
-        "a replica's failure ends in a stack trace",
-    ),
-    Hook(
         "sglang.srt.managers.scheduler.Scheduler.__init__",
         _scheduler_init,
         "AROUND",
@@ -191,6 +177,26 @@ HOOKS: tuple[Hook, ...] = (
         _init_tp_model_worker,
         "REPLACE",
         "the model is served by torch",
+        essential=True,
+    ),
+    Hook(
+        "sglang.srt.arg_groups.model_hook.handle_mamba_radix_cache",
+        hybrid.handle_mamba_radix_cache,
+        "REPLACE",
+        "hybrid models lose the overlapped scheduler, or their launch is refused",
+    ),
+    Hook(
+        "sglang.srt.mem_cache.kv_cache_builder.uses_ssm_state",
+        hybrid.uses_ssm_state,
+        "AROUND",
+        "hybrid models that SGLang does not know reuse prefixes without their state",
+        essential=True,
+    ),
+    Hook(
+        "sglang.srt.mem_cache.registry.create_unified_radix_cache",
+        hybrid.create_unified_radix_cache,
+        "AROUND",
+        "hybrid models reuse prefixes without their state",
         essential=True,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -125,7 +126,10 @@ def test_other_uncaught_errors_are_left_alone(monkeypatch: pytest.MonkeyPatch) -
     assert seen == [KeyError]
 
 
-def test_a_childs_sentence_takes_the_place_of_the_parents_error() -> None:
+def test_a_childs_sentence_takes_the_place_of_the_parents_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failure_note.os, "getppid", os.getpid)
     with (
         pytest.raises(LaunchError, match=r"^no memory is left$"),
         failure_note.waiting_for_children(),
@@ -133,18 +137,27 @@ def test_a_childs_sentence_takes_the_place_of_the_parents_error() -> None:
         with pytest.raises(SystemExit) as ended:
             failure_note.end_child(LaunchError("no memory is left"))
         assert ended.value.code == 1
+        # A second replica's failure changes nothing.
         with pytest.raises(SystemExit):
-            failure_note.end_quietly_if_noted(EOFError())
+            failure_note.end_child(LaunchError("so do I"))
         raise RuntimeError("Rank 0 scheduler died")
     assert "SGLANG_MLX_LAUNCH_NOTE" not in os.environ
 
 
+def test_a_controller_in_between_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[tuple[int, int]] = []
+    monkeypatch.setattr(failure_note.os, "kill", lambda pid, number: ended.append((pid, number)))
+    with pytest.raises(LaunchError), failure_note.waiting_for_children():
+        # Here the main process is this one, and the parent is another.
+        with pytest.raises(SystemExit):
+            failure_note.end_child(LaunchError("x"))
+        raise RuntimeError
+    assert ended == [(os.getppid(), signal.SIGTERM)]
+
+
 def test_a_bug_in_a_child_stays_a_bug() -> None:
-    with failure_note.waiting_for_children():
-        with pytest.raises(KeyError):
-            failure_note.end_child(KeyError("bug"))
-        with pytest.raises(EOFError):
-            failure_note.end_quietly_if_noted(EOFError())
+    with failure_note.waiting_for_children(), pytest.raises(KeyError):
+        failure_note.end_child(KeyError("bug"))
     # Outside of a launch nobody waits for a note.
     with pytest.raises(LaunchError):
         failure_note.end_child(LaunchError("x"))

@@ -53,13 +53,6 @@ ROWS: tuple[Contract, ...] = (
         breaks="a scheduler's failure ends in a stack trace instead of one sentence",
     ),
     Contract(
-        target=f"{_SRT}.managers.data_parallel_controller.DataParallelController.__init__",
-        use="replace",
-        ours=f"{_OURS}._controller_init",
-        why="a replica's failure is told once",
-        breaks="a replica's failure ends in a stack trace instead of one sentence",
-    ),
-    Contract(
         target=f"{_SRT}.managers.scheduler.Scheduler.__init__",
         use="replace",
         ours=f"{_OURS}._scheduler_init",
