@@ -25,16 +25,18 @@ class MemoryBudget:
         working_set: What the device can hold without paging.
         static: The share for weights and KV.
         weights: What the weights take.
+        auxiliary: What is set aside for state that is not sliceable by token.
     """
 
     working_set: int
     static: int
     weights: int
+    auxiliary: int = 0
 
     @property
     def kv(self) -> int:
-        """What is left for KV (and auxiliary state)."""
-        return self.static - self.weights
+        """What is left for KV."""
+        return self.static - self.weights - self.auxiliary
 
 
 def kv_capacity(
@@ -62,7 +64,8 @@ def kv_capacity(
     if fits < 2:
         raise RuntimeError(
             f"No memory is left for the KV cache: the weights take {budget.weights / 1e9:.2f} GB "
-            f"of the {budget.static / 1e9:.2f} GB that --mem-fraction-static allows; raise it, "
+            f"and auxiliary state {budget.auxiliary / 1e9:.2f} GB of the "
+            f"{budget.static / 1e9:.2f} GB that --mem-fraction-static allows; raise it, "
             "or choose a smaller or quantised model."
         )
     if requested is not None and requested > fits:

@@ -89,6 +89,7 @@ def create_request_pool(spec: RequestPoolSpec) -> ReqToTokenPool:
             enable_memory_saver=spec.enable_memory_saver,
             auxiliary_size=spec.auxiliary_size,
             owns_auxiliary_state_release=spec.disable_radix_cache,
+            auxiliary_slot_bytes=spec.auxiliary_slot_bytes,
         )
     return ReqToTokenPool(
         size=spec.size,

@@ -150,7 +150,17 @@ def step_request(batch: ScheduleBatch, table: RowTable, vocab_size: int) -> Step
             vocab_size,
         ),
         logprobs=_logprob_rows(batch, new, decode) if batch.return_logprob else None,
+        aux_slots=_aux_slots(batch),
     )
+
+
+def _aux_slots(batch: ScheduleBatch) -> NDArray[np.int32] | None:
+    """int32 (B,) auxiliary slots of a batch; None for a model without auxiliary state."""
+    lookup = getattr(batch.req_to_token_pool, "get_mamba_indices", None)
+    if lookup is None:
+        return None
+    slots: NDArray[np.int32] = lookup(batch.req_pool_indices_cpu).numpy().astype(np.int32)
+    return slots
 
 
 def sampling_rows(

@@ -20,12 +20,14 @@ from sglang.srt.model_executor.model_runner_components.layer_setup import ModelL
 from sglang.srt.runtime_context import get_memory, get_model, get_parallel, get_schedule
 from sglang.srt.utils.torch_memory_saver_adapter import TorchMemorySaverAdapter
 
-from sglang_mlx_plugin.engine import assemble, memory
+from sglang_mlx_plugin.engine import assemble
+from sglang_mlx_plugin.engine.aux_store import OVERLAPPED_VERSIONS
 from sglang_mlx_plugin.engine.device import lend_blas, memory_bytes, use_device
 from sglang_mlx_plugin.hooks import get_hooks
 from sglang_mlx_plugin.hooks.types import ConcurrencyLimits, LoadRequest, RequestPoolSpec
-from sglang_mlx_plugin.host.concurrency import auxiliary_pool_size
+from sglang_mlx_plugin.host import hybrid
 from sglang_mlx_plugin.host.pools import SlotNumbers
+from sglang_mlx_plugin.host.sizing import Costs, size_pools
 
 if TYPE_CHECKING:
     from sglang.srt.model_executor.pool_configurator import MemoryPoolConfig
@@ -108,8 +110,12 @@ class MlxModelRunner(ModelRunner):
         )
         self.device_choice, self.blas_report = device, blas
         self.prepared = assemble.prepare(
-            loaded, device=device.kind, mem_fraction_static=self.mem_fraction_static
+            loaded,
+            device=device.kind,
+            mem_fraction_static=self.mem_fraction_static,
+            context_len=self.model_config.context_len,
         )
+        hybrid.mark(self.model_config, self.prepared.layout.has_state)
         self.model = _TorchModelFace()
         self.dtype = getattr(torch, loaded.dtype)
         self.weight_load_mem_usage = loaded.weight_bytes / (1 << 30)
@@ -126,30 +132,39 @@ class MlxModelRunner(ModelRunner):
             # Asked of the store that will be used: a vendor's may be smaller, or larger.
             spec = prepared.kv_spec(1, get_model().kv_cache_dtype, self.device_choice.kind)
             self.kv_bytes_per_token = self.hooks.kv_bytes_per_token(spec)
-        self.max_total_num_tokens = memory.kv_capacity(
-            prepared.budget,
-            self.kv_bytes_per_token,
-            get_schedule().max_total_tokens,
-            self.model_config.context_len,
-        )
         limits = ConcurrencyLimits(
-            max_total_num_tokens=self.max_total_num_tokens,
+            max_total_num_tokens=0,
             requested=get_schedule().max_running_requests,
             attn_dp_size=get_parallel().attn_dp_size,
-            is_hybrid=False,
+            is_hybrid=prepared.layout.has_state,
             max_mamba_cache_size=get_schedule().max_mamba_cache_size,
             disable_radix_cache=get_memory().disable_radix_cache,
         )
-        limits = self.hooks.with_auxiliary_slots(limits)
-        self.max_running_requests = self.hooks.resolve_max_running_requests(limits)
-        auxiliary = auxiliary_pool_size(limits, self.max_running_requests)
+        # Without a tree nobody asks for a state once the next step has been launched.
+        self.auxiliary_versions = 1 if limits.disable_radix_cache else OVERLAPPED_VERSIONS
+        self.sizes = size_pools(
+            prepared.budget,
+            Costs(
+                token=self.kv_bytes_per_token,
+                slot=prepared.layout.slot_bytes,
+                versions=self.auxiliary_versions,
+            ),
+            self.hooks.with_auxiliary_slots(limits),
+            max_total_tokens=get_schedule().max_total_tokens,
+            context_len=self.model_config.context_len,
+            memory_ratio=get_schedule().mamba_full_memory_ratio,
+            resolve=self.hooks.resolve_max_running_requests,
+        )
+        self.max_total_num_tokens = self.sizes.tokens
+        self.max_running_requests = self.sizes.running
         self.req_to_token_pool = self.hooks.create_request_pool(
             RequestPoolSpec(
                 size=self.max_running_requests,
                 # SGLang writes a few slots past the context while a request finishes.
                 max_context_len=self.model_config.context_len + 4,
                 is_hybrid=limits.is_hybrid,
-                auxiliary_size=auxiliary,
+                auxiliary_size=self.sizes.auxiliary,
+                auxiliary_slot_bytes=prepared.layout.slot_bytes,
                 disable_radix_cache=get_memory().disable_radix_cache,
             )
         )
@@ -179,7 +194,12 @@ class MlxModelRunner(ModelRunner):
             device=self.device_choice.kind,
             create_kv_store=self.hooks.create_kv_store,
             create_sampler=self.hooks.create_sampler,
+            auxiliary_slots=self.sizes.auxiliary,
+            auxiliary_versions=self.auxiliary_versions,
         )
+        bind = getattr(self.req_to_token_pool, "bind", None)
+        if bind is not None:
+            bind(self.engine.aux_store)
         loaded = self.prepared.loaded
         logger.info(
             "MLX serves %s: device %s (%s), BLAS %s, dtype %s, weights %.2f GB, KV budget %d "
@@ -195,6 +215,13 @@ class MlxModelRunner(ModelRunner):
             self.kv_bytes_per_token,
             self.max_running_requests,
         )
+        if self.sizes.auxiliary:
+            logger.info(
+                "Auxiliary state: %d slots of %d bytes, %.2f GB at most.",
+                self.sizes.auxiliary,
+                self.prepared.layout.slot_bytes,
+                self.sizes.auxiliary_bytes / 1e9,
+            )
 
     def alloc_memory_pool(
         self,
