@@ -349,7 +349,9 @@ class Types:
         function = dotted_name(node.func) or ""
         last = function.rsplit(".", 1)[-1]
         if function == "super" and scope.cls is not None:
-            return (Super(scope.cls),)
+            # ``super(Base, self)`` starts after Base.
+            named = self.of(node.args[0], scope) if node.args else ()
+            return (Super(next((a.cls for a in named if isinstance(a, Klass)), scope.cls)),)
         if function == "getattr" and len(node.args) >= 2:
             constant = node.args[1]
             if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
