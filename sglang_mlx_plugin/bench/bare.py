@@ -1,6 +1,6 @@
 """The bare loop: mlx-lm's model and batch generator, no server; the bound of every server.
 
-    python _lent.py LIBRARY sglang_mlx_plugin.bench.bare FOLDER [--layout]
+    python standalone/lent.py LIBRARY sglang_mlx_plugin.bench.bare FOLDER [--layout]
 
 Reads one JSON line a round from stdin (``{"prompts": [[ids]], "max_tokens": [n]}``, prompts
 that are all in flight from the start), writes one to stdout: ``{"pieces": [[seconds]],

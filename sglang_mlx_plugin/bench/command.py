@@ -273,7 +273,7 @@ def _make_folder(words: list[str], library: Path | None, work: Path) -> None:
     from .contestants import environment
     from .types import BenchError
 
-    lent = Path(__file__).with_name("_lent.py")
+    lent = Path(__file__).with_name("standalone") / "lent.py"
     argv = [sys.executable, str(lent), str(library or "-"), "sglang_mlx_plugin.bench.folders"]
     done = subprocess.run(
         [*argv, *words],

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 OURS = "ours"
-_LENT = Path(__file__).with_name("_lent.py")
+_LENT = Path(__file__).with_name("standalone") / "lent.py"
 _EVERYTHING = frozenset({"lanes", "chat", "sampling", "grammar"})
 
 
@@ -201,7 +201,7 @@ def _vllm_mlx_why_not(setting: Setting) -> str | None:
     if setting.vllm_mlx_python is not None or find_spec("vllm_mlx") is not None:
         return None
     return (
-        "it is not installed here, and cannot be: vllm-mlx 0.6.0 needs mlx-lm below 0.32; "
+        "it is not installed, and vllm-mlx 0.6.0 does not fit beside mlx-lm 0.32 or later; "
         "--vllm-mlx-python names the interpreter of an environment that has it"
     )
 

@@ -66,6 +66,12 @@ class Runner:
 
     def run(self) -> Record:
         """Run everything; the record is on disk after every round."""
+        load, cores = machine.load(), machine.machine()["cores"]
+        if load is not None and load > cores / 4:
+            self._say(
+                f"the machine is busy (load average {load:.1f} on {cores} cores): BLAS threads "
+                "that wait for a core make rounds several times slower, at random"
+            )
         for kind in dict.fromkeys(workload.model for workload in self._plan.workloads):
             workloads = [each for each in self._plan.workloads if each.model == kind]
             self._run_on(workloads, self._settings[kind])

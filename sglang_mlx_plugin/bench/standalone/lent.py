@@ -1,6 +1,6 @@
 """Runs a module as ``python -m`` would, with another BLAS lent to MLX first.
 
-    python _lent.py LIBRARY MODULE [ARGUMENTS...]
+    python lent.py LIBRARY MODULE [ARGUMENTS...]
 
 LIBRARY is loaded with its symbols visible to everything loaded later, or ``-`` for none. The
 file stands alone, so that it runs in an environment that has nothing of ours.
@@ -21,7 +21,7 @@ def main() -> None:
     library, module, *arguments = sys.argv[1:]
     if library != "-":
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-    # This file's folder stands first on the path and would shadow modules by name.
+    # What `python -m` would not have on the path.
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [entry for entry in sys.path if entry != here]
     sys.path.insert(0, "")
