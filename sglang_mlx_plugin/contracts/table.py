@@ -8,7 +8,7 @@ each part of the host.
 from __future__ import annotations
 
 from .contract import Contract, NotReached
-from .rows import batch, launch, platform, pools, runner, worker
+from .rows import batch, hybrid, launch, platform, pools, runner, worker
 
 __all__ = ["NOT_REACHED", "SUPPORTED", "TABLE"]
 
@@ -22,6 +22,7 @@ TABLE: tuple[Contract, ...] = (
     *runner.ROWS,
     *pools.ROWS,
     *batch.ROWS,
+    *hybrid.ROWS,
 )
 
 NOT_REACHED: tuple[NotReached, ...] = (
