@@ -50,7 +50,9 @@ _BY_US = {
     "sglang_mlx_plugin.host.launch": "model_path revision download_dir",
     "sglang_mlx_plugin.host.runner": "dtype json_model_override_args max_total_tokens "
     "trust_remote_code",
-    "sglang_mlx_plugin.host.concurrency": "max_running_requests",
+    "sglang_mlx_plugin.host.concurrency": "max_running_requests max_mamba_cache_size",
+    "sglang_mlx_plugin.host.sizing": "mamba_full_memory_ratio",
+    "sglang_mlx_plugin.host.radix": "mamba_max_states_per_path",
     "sglang_mlx_plugin.host.worker": "random_seed",
     "sglang_mlx_plugin.engine.memory": "mem_fraction_static",
     # Each replica is a process with its own engine.

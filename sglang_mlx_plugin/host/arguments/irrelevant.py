@@ -199,11 +199,13 @@ _ROWS: tuple[tuple[Irrelevant, str], ...] = (
     ),
     (_only_with("--enable-return-hidden-states"), "return_hidden_states_mode"),
     (
-        Irrelevant("hybrid models and sliding windows are not served on MLX yet"),
+        Irrelevant("sliding windows share the one KV memory of all layers on MLX"),
         "swa_full_tokens_ratio _swa_full_tokens_ratio_explicitly_set disable_hybrid_swa_memory "
-        "swa_prefix_tails enable_decoder_swa_bounded_replay max_mamba_cache_size mamba_ssm_dtype "
-        "mamba_max_states_per_path enable_mamba_cache_stochastic_rounding "
-        "mamba_cache_philox_rounds mamba_full_memory_ratio mamba_radix_cache_strategy "
+        "swa_prefix_tails enable_decoder_swa_bounded_replay",
+    ),
+    (
+        Irrelevant("the states of recurrent layers are MLX's arrays, as the model makes them"),
+        "mamba_ssm_dtype enable_mamba_cache_stochastic_rounding mamba_cache_philox_rounds "
         "uses_mamba_radix_cache mamba_track_interval enable_int8_mamba_checkpoint "
         "int8_mamba_ckpt_size enable_linear_replayssm linear_replayssm_cache_len",
     ),

@@ -35,6 +35,10 @@ _NO_REMOTE_WEIGHTS = Refused(
 _NO_HIDDEN = Refused("hidden states and router decisions are not returned on MLX yet")
 
 REFUSED: dict[str, Refused] = {
+    "mamba_radix_cache_strategy": Refused(
+        "keeps snapshots of recurrent states in buffers of a CUDA pool, and MLX needs none",
+        accepts=any_of("auto", "no_buffer"),
+    ),
     "tp_size": Refused(
         "tensor parallelism is not available on MLX yet: " + _ONE_MACHINE,
         "use --tp-size 1, and --dp-size for several replicas",
