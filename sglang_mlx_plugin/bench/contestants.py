@@ -154,9 +154,12 @@ def _mlx_lm_as_installed_why_not(setting: Setting) -> str | None:
 
 def _intree(setting: Setting) -> Launch:
     site = intree.write_site(setting.work / "intree-site", setting.library)
-    device = () if setting.kind == "metal" else ("--device", "cpu")
+    args: tuple[str, ...] = ()
+    if setting.kind != "metal":
+        # Its own measure of memory is Metal's; elsewhere it finds room for very few tokens.
+        args = ("--device", "cpu", "--max-total-tokens", "65536")
     return Launch(
-        argv=_sglang(setting, *device),
+        argv=_sglang(setting, *args),
         env=intree.environment(site),
         body={"model": "default", "ignore_eos": True},
     )

@@ -88,6 +88,11 @@ def make_tiny(target: Path) -> None:
     _write(target / "config.json", config)
     mx.random.seed(0)
     model = llama.Model(llama.ModelArgs.from_dict(config))
+    # Only printable ASCII is ever generated: a token without a row of its own has logit 0, which
+    # is never the highest. So no answer ends early, and no server holds half a character back.
+    printable = [len(token) == 1 and "!" <= token <= "~" for token in vocabulary]
+    weight = model.model.embed_tokens.weight
+    model.model.embed_tokens.weight = weight * mx.array(printable).astype(weight.dtype)[:, None]
     mx.save_safetensors(
         str(target / "model.safetensors"),
         dict(tree_flatten(model.parameters())),

@@ -82,6 +82,28 @@ def test_without_end_names_an_unused_special_token(tmp_path):
     assert json.loads((source / "config.json").read_text())["eos_token_id"] == 0
 
 
+def test_the_tiny_model_generates_all_it_is_asked_for(tmp_path):
+    """In a process of its own, as the harness does it: mlx stays out of this one."""
+    code = """
+import sys
+from pathlib import Path
+from sglang_mlx_plugin.bench.bare import generate
+from sglang_mlx_plugin.bench.folders import make_tiny
+from mlx_lm.models import llama
+import json, mlx.core as mx
+folder = Path(sys.argv[1])
+make_tiny(folder)
+config = json.loads((folder / "config.json").read_text())
+model = llama.Model(llama.ModelArgs.from_dict(config))
+model.load_weights(str(folder / "model.safetensors"))
+times, tokens, wall = generate(model, [[20, 30, 40], [50]], [40, 7])
+assert [len(row) for row in tokens] == [len(row) for row in times] == [40, 7], tokens
+assert times[0] == sorted(times[0]) and times[0][-1] <= wall
+assert config["eos_token_id"] == 2 and not any(t < 3 for row in tokens for t in row)
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "tiny")], check=True, timeout=120)
+
+
 def test_lent_runs_a_module_as_python_m_would(tmp_path):
     (tmp_path / "victim.py").write_text("import sys; print(__name__, sys.argv[1:])")
     done = subprocess.run(
