@@ -71,6 +71,16 @@ def _scheduler_init(original: Callable[..., None], *args: Any, **kwargs: Any) ->
         end_child(error)
 
 
+def _get_resolved_model_impl(model_config: Any) -> Any:
+    """REPLACE `get_resolved_model_impl`: whose torch code would run the model; none does.
+
+    Upstream imports all its models to find out, and fails for one that it does not know.
+    """
+    from sglang.srt.configs.model_config import ModelImpl
+
+    return ModelImpl.SGLANG
+
+
 def _init_tp_model_worker(scheduler: Any) -> None:
     """REPLACE `Scheduler.init_tp_model_worker`: the worker that runs MLX."""
     from sglang_mlx_plugin.engine.device import lend_blas
@@ -190,6 +200,20 @@ HOOKS: tuple[Hook, ...] = (
         hybrid.uses_ssm_state,
         "AROUND",
         "hybrid models that SGLang does not know reuse prefixes without their state",
+        essential=True,
+    ),
+    Hook(
+        "sglang.srt.mem_cache.kv_cache_builder.get_resolved_model_impl",
+        _get_resolved_model_impl,
+        "REPLACE",
+        "models that SGLang has no torch code for end in a stack trace",
+        essential=True,
+    ),
+    Hook(
+        "sglang.srt.managers.scheduler.get_resolved_model_impl",
+        _get_resolved_model_impl,
+        "REPLACE",
+        "models that SGLang has no torch code for end in a stack trace",
         essential=True,
     ),
     Hook(

@@ -13,6 +13,23 @@ ROWS: tuple[Contract, ...] = (
         why="the gate looks at the arguments before anything is resolved or downloaded",
         breaks="arguments that MLX cannot honour are ignored",
     ),
+    *(
+        Contract(
+            target=f"{_SRT}.{module}.get_resolved_model_impl",
+            use="replace",
+            ours=f"{_OURS}._get_resolved_model_impl",
+            why="upstream looks for the torch code of a model that MLX runs",
+            breaks="families that SGLang has no torch code for (jamba, mamba) cannot be served",
+            gone_when="SGLang asks only where torch code runs",
+        )
+        for module in ("managers.scheduler", "mem_cache.kv_cache_builder")
+    ),
+    Contract(
+        target=f"{_SRT}.configs.model_config.ModelImpl.SGLANG",
+        use="read",
+        why="what get_resolved_model_impl answers",
+        breaks="the scheduler dies while it builds the radix tree",
+    ),
     Contract(
         target=f"{_SRT}.utils.common.get_device",
         use="replace",
