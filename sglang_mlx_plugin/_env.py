@@ -44,6 +44,11 @@ VARIABLES = (
         "none",
     ),
     Variable(
+        "SGLANG_MLX_LAUNCH_NOTE",
+        "Set by a launch for its own children: where one that fails leaves its last sentence.",
+        "not for users",
+    ),
+    Variable(
         "SGLANG_MLX_SKIP_CONTRACTS",
         "1 turns a failed contract with SGLang, or an unsupported release, into a warning.",
         "0",

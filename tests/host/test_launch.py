@@ -81,9 +81,8 @@ def test_every_hook_names_its_module_and_what_it_is_for() -> None:
     for hook in launch.HOOKS:
         assert hook.module.startswith("sglang.srt.") and hook.module.islower()
         assert hook.fails and hook.function.__doc__
-    assert [hook.target for hook in launch.HOOKS if hook.essential] == [
-        "sglang.srt.managers.scheduler.Scheduler.init_tp_model_worker"
-    ]
+    essential = {hook.target for hook in launch.HOOKS if hook.essential}
+    assert "sglang.srt.managers.scheduler.Scheduler.init_tp_model_worker" in essential
 
 
 # -- one sentence ------------------------------------------------------------------------
@@ -392,6 +391,52 @@ def test_arguments_resolve_to_what_mlx_needs(gate: dict[str, Any]) -> None:
     if sys.platform == "linux":
         assert resolved["chunked_prefill_size"] == 512
         assert resolved["mem_fraction_static"] == 0.25
+
+
+# -- a Mac, by logic ---------------------------------------------------------------------
+
+MAC = """
+import json, subprocess, sys
+import torch
+# torch sees MPS whatever platform is active, and there is no lscpu.
+torch.mps.is_available = lambda: True
+torch.backends.mps.is_available = lambda: True
+real = subprocess.check_output
+
+def check_output(command, *args, **options):
+    if command[0] == "lscpu":
+        raise FileNotFoundError("lscpu")
+    return real(command, *args, **options)
+
+subprocess.check_output = check_output
+import sglang.srt.plugins as plugins
+plugins.load_plugins()
+import sglang.srt.server_args as sa
+from sglang.srt.arg_groups.overrides import resolution_result
+record = sa.ServerArgs(model_path=sys.argv[1])
+record.resolve_once()
+from sglang.srt.utils import common
+from sglang.srt.distributed import bootstrap
+bootstrap._is_cpu_arm64 = True
+answers = {
+    "mps": common.is_mps(),
+    "device": resolution_result(record, "device"),
+    "overlap off": resolution_result(record, "disable_overlap_schedule"),
+    "free GiB": common.get_available_gpu_memory("cpu", 0),
+    "binding": bootstrap._bind_threads_if_cpu(device="cpu"),
+    "threads": bootstrap._init_cpu_threads_env(local_omp_cpuid=None, dist_init_method="tcp://h:1"),
+}
+print("ANSWERS" + json.dumps(answers))
+"""
+
+
+def test_the_branches_of_a_mac_lead_to_the_same_launch(tiny_folder: Path) -> None:
+    answers = json.loads(script(MAC, str(tiny_folder)))
+    assert answers["mps"] is True
+    assert answers["device"] == "cpu"
+    assert answers["overlap off"] is False
+    assert answers["free GiB"] > 0
+    assert answers["binding"] is None and answers["threads"] is None
 
 
 # -- the standard launch -----------------------------------------------------------------
