@@ -11,7 +11,10 @@ from tests.support.server import Server, launched
 
 # What most modules launch with: the chunk size of the exactness tests, metrics, and a KV
 # budget that a shared machine holds twice.
-ARGS = ("--chunked-prefill-size", "128", "--mem-fraction-static", "0.4", "--enable-metrics")
+ARGS = (
+    *("--chunked-prefill-size", "128", "--mem-fraction-static", "0.3"),
+    *("--enable-metrics", "--enable-cache-report"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -66,6 +66,9 @@ def server_args_defaults(server_args: Any) -> dict[str, object]:
         "enable_multimodal": False,
         # The scheduler polls without pause otherwise: a core, or a laptop's battery, for nothing.
         "sleep_on_idle": True,
+        # A long prompt is computed beside the running requests, a chunk a step; SGLang's own
+        # default computes all of its chunks first, and every stream stands still meanwhile.
+        "enable_mixed_chunk": True,
         "chunked_prefill_size": _CHUNK[kind],
         # Replicas share the one device.
         "mem_fraction_static": round(_STATIC[kind] / replicas, 3),
