@@ -30,15 +30,20 @@ def write_svg(record: Record, path: Path) -> None:
     names = list(dict.fromkeys(workload for workload, _ in record.cells()))
     if not names:
         raise BenchError("The record holds no rounds to plot.")
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
     figure, axes = pyplot.subplots(
-        1, len(names), figsize=(4.6 * len(names), 3.6), squeeze=False, layout="constrained"
+        rows, columns, figsize=(4.6 * columns, 3.6 * rows), squeeze=False, layout="constrained"
     )
-    for axis, name in zip(axes[0], names, strict=True):
+    for spare in axes.flat[len(names) :]:
+        spare.set_visible(False)
+    shown = {}
+    for axis, name in zip(axes.flat, names, strict=False):
         workload = next((each for each in WORKLOADS if each.name == name), None)
         standing = workload.standing if workload else "tokens_per_s"
         metric = METRICS[standing.partition(":")[0]]
         levels = [level for cell, level in record.cells() if cell == name]
-        for contestant in record.names():
+        for index, contestant in enumerate(record.names()):
             points = [
                 (level, summary)
                 for level in levels
@@ -49,12 +54,13 @@ def write_svg(record: Record, path: Path) -> None:
             middle = [summary.median * metric.scale for _, summary in points]
             below = [(s.median - s.low) * metric.scale for _, s in points]
             above = [(s.high - s.median) * metric.scale for _, s in points]
-            axis.errorbar(
+            shown[contestant] = axis.errorbar(
                 [levels.index(level) for level, _ in points],
                 middle,
                 yerr=[below, above],
                 marker="o",
                 capsize=3,
+                color=f"C{index}",
                 label=contestant,
             )
         axis.set_xticks(range(len(levels)), [str(level) for level in levels])
@@ -64,7 +70,9 @@ def write_svg(record: Record, path: Path) -> None:
         axis.set_ylim(bottom=0)
         axis.set_title(name)
         axis.grid(alpha=0.3)
-    axes[0][0].legend(fontsize="small")
+    figure.legend(
+        list(shown.values()), list(shown), loc="outside upper center", ncols=4, fontsize="small"
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="svg", metadata={"Date": None})
     pyplot.close(figure)
