@@ -15,6 +15,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map
 
+from sglang_mlx_plugin.engine.trees import named_parameters
+
 __all__ = ["TransposedLinear", "float32_bytes", "to_float32", "transpose_linears"]
 
 
@@ -59,7 +61,7 @@ def float32_bytes(model: nn.Module) -> int:
                 if isinstance(value, mx.array) and name not in ("weight", "scales", "biases")
             )
         else:
-            total += 4 * sum(int(value.size) for _, value in tree_flatten(module.parameters()))
+            total += 4 * sum(int(value.size) for _, value in named_parameters(module))
     return total
 
 
@@ -104,9 +106,10 @@ def transpose_linears(model: nn.Module) -> int:
 
 
 def _leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for path, module in tree_flatten(
+    leaves: Any = tree_flatten(
         model.leaf_modules(), is_leaf=lambda node: isinstance(node, nn.Module)
-    ):
+    )
+    for path, module in leaves:
         if isinstance(module, nn.Module):
             yield path, module
 

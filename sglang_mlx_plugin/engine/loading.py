@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
 
 from sglang_mlx_plugin.engine import cpu_layout
+from sglang_mlx_plugin.engine.trees import named_parameters
 from sglang_mlx_plugin.hooks.types import LoadedModel
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def load_model(request: LoadRequest) -> LoadedModel:
 
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of all parameters of `model`."""
-    return sum(int(value.nbytes) for _, value in tree_flatten(model.parameters()))
+    return sum(int(value.nbytes) for _, value in named_parameters(model))
 
 
 def _prepare_weights(model: nn.Module, request: LoadRequest) -> str:
@@ -122,16 +122,16 @@ def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
         floating = isinstance(value, mx.array) and mx.issubdtype(value.dtype, mx.floating)
         return value.astype(dtype) if floating and keep(path) else value
 
-    flat = [(path, cast(path, value)) for path, value in tree_flatten(model.parameters())]
+    flat = [(path, cast(path, value)) for path, value in named_parameters(model)]
     model.load_weights(flat, strict=False)
 
 
 def _activation_dtype(model: nn.Module) -> str:
     """The dtype that hidden states have: that of the embedding's answer."""
-    for name, value in tree_flatten(model.parameters()):
+    for name, value in named_parameters(model):
         if "norm" in name and mx.issubdtype(value.dtype, mx.floating):
             return str(value.dtype).rsplit(".", 1)[-1]
-    for _, value in tree_flatten(model.parameters()):
+    for _, value in named_parameters(model):
         if mx.issubdtype(value.dtype, mx.floating):
             return str(value.dtype).rsplit(".", 1)[-1]
     return "float32"
@@ -155,9 +155,11 @@ def _first_line(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"config.json is not JSON ({error})."
     text = str(error).strip() or type(error).__name__
-    line = text.splitlines()[0]
+    lines = text.splitlines()
+    line = lines[0]
+    if line.rstrip().endswith(":") and len(lines) > 1:
+        # mlx-lm lists missing or unexpected parameters from the second line on.
+        line = f"{line.rstrip()} {lines[1].strip()}"
     if isinstance(error, KeyError):
         line = f"config.json lacks {line}"
     return line if line.endswith(".") else f"{line}."
-
-

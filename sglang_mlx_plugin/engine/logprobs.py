@@ -101,16 +101,18 @@ def collect(
     """
     asked = request.logprobs
     assert asked is not None
-    lazy = LazyLogprobs(
-        rows=len(request), wanted=wanted, top=asked.top, token_ids=asked.token_ids
-    )
+    lazy = LazyLogprobs(rows=len(request), wanted=wanted, top=asked.top, token_ids=asked.token_ids)
     if logits is not None and chosen is not None:
         if asked.after_temperature:
             logits = logits / mx.array(request.sampling.temperature[wanted])[:, None]
         logprobs = log_softmax(logits)
         lazy.chosen = mx.take_along_axis(logprobs, chosen[:, None], axis=-1)[:, 0]
         lazy.output = _reduce(logprobs, wanted, asked.top, asked.token_ids)
-    if input_logits is not None and asked.input_start is not None:
+    if (
+        input_logits is not None
+        and asked.input_start is not None
+        and asked.input_targets is not None
+    ):
         counts = np.maximum(request.new_lens - asked.input_start, 0)
         owners = np.repeat(np.arange(len(request)), counts)
         logprobs = log_softmax(input_logits)

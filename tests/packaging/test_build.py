@@ -55,7 +55,8 @@ def test_the_wheel_holds_the_licence_the_types_and_no_tests(built: Path) -> None
 
 def test_the_sdist_holds_the_licence_and_no_tests(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
-    names = [name.split("/", 1)[-1] for name in tarfile.open(sdist).getnames()]
+    with tarfile.open(sdist) as archive:
+        names = [name.split("/", 1)[-1] for name in archive.getnames()]
     assert "LICENSE" in names
     assert not [name for name in names if name.startswith("tests/")]
 

@@ -82,7 +82,9 @@ def test_two_replicas_serve(tiny: Path, tmp_path: Path) -> None:
     """``--dp-size 2``: each replica keeps the whole cap, as upstream has it, and both work."""
     args = ("--dp-size", "2", "--max-running-requests", "4", "--mem-fraction-static", "0.05")
     with launched(tiny, tmp_path, *args) as server:
-        calls = [{"tokens": [5, 6, 7 + i], "max_new_tokens": 20, "ignore_eos": True} for i in range(8)]
+        calls = [
+            {"tokens": [5, 6, 7 + i], "max_new_tokens": 20, "ignore_eos": True} for i in range(8)
+        ]
         together = server.together(calls)
         assert {answer["meta_info"]["dp_rank"] for answer in together} == {0, 1}
         alone = [server.generate(**call) for call in calls]
