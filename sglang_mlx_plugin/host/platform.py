@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from sglang.srt.platforms.device_mixin import DeviceCapability, PlatformEnum
-from sglang.srt.platforms.interface import PlatformCapabilities, SRTPlatform
+from sglang.srt.platforms.interface import SRTPlatform
 
 from sglang_mlx_plugin import entrypoints
 from sglang_mlx_plugin.engine import device as mlx_device
 from sglang_mlx_plugin.hooks.types import DeviceKind
 
+from . import releases
 from .errors import stop_launch
 
 __all__ = ["MlxPlatform"]
@@ -30,7 +31,7 @@ class MlxPlatform(SRTPlatform):
     device_name = "mlx"
     device_type = "cpu"
     # Nothing of torch's or Triton's runs here: every capability stays off.
-    capabilities = PlatformCapabilities()
+    capabilities = releases.no_capabilities()
     supported_quantization: list[str] = []
 
     @property

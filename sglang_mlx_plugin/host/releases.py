@@ -29,6 +29,7 @@ __all__ = [
     "argument_defaults",
     "check_release",
     "installed_version",
+    "no_capabilities",
     "refuse",
     "window",
     "worker_kwargs",
@@ -100,6 +101,20 @@ def check_release(installed: str | None = None, environ: Mapping[str, str] = os.
             text,
             window(),
         )
+
+
+def no_capabilities() -> Any:
+    """The value of `SRTPlatform.capabilities` that says no to everything.
+
+    0.5.21 has no such attribute: there `SRTPlatform` has a method for each capability, and
+    each says no by itself. Nothing may fail here whatever the release is, because SGLang
+    hides why a platform could not be imported; an unsupported one is refused at the gate.
+    """
+    try:
+        from sglang.srt.platforms.interface import PlatformCapabilities
+    except ImportError:
+        return None
+    return PlatformCapabilities()
 
 
 def worker_kwargs(scheduler: Scheduler) -> dict[str, Any]:
