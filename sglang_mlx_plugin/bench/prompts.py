@@ -47,6 +47,10 @@ class PromptMaker:
         """The text that a server would send for these tokens."""
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
+    def plain(self, text: str) -> str:
+        """A text without the special tokens that a server may have written out."""
+        return self.decode(self.encode(text))
+
     def prompt(self, tokens: int, *, prefix: str = "") -> str:
         """A text of exactly `tokens` tokens (as near as the tokenizer allows), after `prefix`."""
         words = [] if prefix else [self._random.choice(_WORDS)]

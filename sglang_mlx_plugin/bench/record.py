@@ -91,7 +91,11 @@ class Record:
 
 
 def same_texts(ours: Iterable[RoundResult], theirs: Iterable[RoundResult]) -> tuple[int, int]:
-    """How many requests got the same text from both, and how many both answered."""
+    """How many requests got the same text from both, and how many both answered.
+
+    mlx_lm.server drops an answer's leading space, so that only the rest can be held together;
+    both sides end after the same number of tokens.
+    """
     others = {
         (result.repeat, call.lane, call.turn): call for result in theirs for call in result.calls
     }
@@ -101,5 +105,5 @@ def same_texts(ours: Iterable[RoundResult], theirs: Iterable[RoundResult]) -> tu
             other = others.get((result.repeat, call.lane, call.turn))
             if other is not None and call.error is None and other.error is None:
                 both += 1
-                same += call.text == other.text
+                same += call.text.strip() == other.text.strip()
     return same, both

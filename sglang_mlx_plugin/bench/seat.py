@@ -137,7 +137,11 @@ class Seat:
         if self.contestant.pipe:
             return self._run_piped(scenario)
         body = self.contestant.launch(self._setting).body
-        return asyncio.run(run_scenario(self._base, scenario, body=body))
+        wall_s, results = asyncio.run(run_scenario(self._base, scenario, body=body))
+        for result in results:
+            # Some servers write special tokens out; that is no difference between answers.
+            result.text = self._prompts.plain(result.text)
+        return wall_s, results
 
     def _run_piped(self, scenario: Scenario) -> tuple[float, list[CallResult]]:
         """One lane's calls one after the other, or many lanes of one call together."""

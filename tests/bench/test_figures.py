@@ -85,6 +85,13 @@ def test_table(make_round):
     assert "load average 0.5 to 0.5" in text
 
 
+def test_a_leading_space_is_no_difference(make_round):
+    made = record(make_round, (0.1, 0.1), (0.2, 0.2))
+    made.rounds[0].calls[0].text = " x"
+    made.rounds[2].calls[0].text = "something else"
+    assert "Same text from ours and mlx_lm.server in 1 of 2" in report.markdown(made)
+
+
 def test_table_shows_labels_failures_and_who_did_not_run(make_round):
     made = record(make_round, (0.1,), (0.2,))
     made.rounds.append(make_round("ours", level=8, label="streams"))

@@ -30,6 +30,15 @@ def test_prompts_have_their_length_and_share_no_prefix(folder, tokens):
     assert [again.prompt(tokens) for _ in range(3)] == made
 
 
+def test_special_tokens_that_a_server_writes_out_are_dropped(tmp_path, folder):
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<|end|>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert PromptMaker(tmp_path).plain(" one<|end|> two") == " one two"
+
+
 @pytest.mark.parametrize("workload", workloads.WORKLOADS, ids=lambda each: each.name)
 def test_every_workload_makes_its_scenarios(folder, workload):
     prompts = PromptMaker(folder)
