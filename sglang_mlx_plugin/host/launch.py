@@ -66,6 +66,12 @@ def _scheduler_init(original: Callable[..., None], *args: Any, **kwargs: Any) ->
     """AROUND `Scheduler.__init__`: verify, and tell the main process why it failed."""
     try:
         verify_launch()
+        # torch keeps books here, tensors of a few numbers. A second team of OpenMP threads
+        # beside the one that MLX's products run on would make both sleep instead of spin
+        # between two products: a decode step on two cores took three times as long.
+        import torch
+
+        torch.set_num_threads(1)
         original(*args, **kwargs)
     except Exception as error:
         end_child(error)
