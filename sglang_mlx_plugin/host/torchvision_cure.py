@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["declare_missing_operators", "install"]
+__all__ = ["declare_missing_operators", "install", "took_effect"]
 
 _EXTENSION = "torchvision.extension"
 _SCHEMAS = (
@@ -42,6 +42,11 @@ def install() -> None:
         return
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+
+
+def took_effect() -> bool:
+    """Whether torchvision was imported in this process and needed the cure."""
+    return bool(_kept)
 
 
 def declare_missing_operators(extension: ModuleType) -> bool:
