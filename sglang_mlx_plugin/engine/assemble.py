@@ -113,9 +113,7 @@ def build_engine(
         store = create_kv_store(prepared.kv_spec(capacity, kv_cache_dtype, device))
     states = None
     if prepared.layout.has_state:
-        states = AuxStore(
-            prepared.layout.states, auxiliary_slots or max_rows, auxiliary_versions
-        )
+        states = AuxStore(prepared.layout.states, auxiliary_slots or max_rows, auxiliary_versions)
     sampler = create_sampler(SamplerSpec(vocab_size=prepared.loaded.vocab_size, device=device))
     return Engine(
         prepared.loaded,
@@ -126,4 +124,3 @@ def build_engine(
         max_rows=max_rows,
         aux_store=states,
     )
-

@@ -55,11 +55,15 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """The state of one sequence after `length` tokens: a row of a batch."""
+    """The state of one sequence after `length` tokens: a row of a batch.
+
+    `kept` ones stay, beside the newest, until somebody has taken a snapshot of them.
+    """
 
     length: int
     batch: _Batch
     row: int
+    kept: bool = False
 
 
 class AuxStore:
@@ -124,9 +128,15 @@ class AuxStore:
         Returns:
             Whether that state is still there; if not, `target` is left empty.
         """
-        found = [version for version in self._at(source) if version.length == length]
+        versions = self._at(source)
+        found = [version for version in versions if version.length == length]
         self._at(target)[:] = [self._alone(found[0])] if found else []
+        versions[:] = [v for v in versions if not (v.kept and v.length == length)]
         return bool(found)
+
+    def border(self, slot: int) -> int:
+        """Tokens behind the state that `slot` keeps for a snapshot, 0 for none."""
+        return next((version.length for version in self._at(slot) if version.kept), 0)
 
     def settle(self, slot: int, length: int) -> int:
         """Keep only the deepest state of at most `length` tokens.
@@ -136,7 +146,8 @@ class AuxStore:
         """
         versions = self._at(slot)
         found = [version for version in versions if 0 < version.length <= length]
-        versions[:] = [self._alone(found[0])] if found else []
+        deepest = max(found, key=lambda version: version.length, default=None)
+        versions[:] = [self._alone(deepest)] if deepest is not None else []
         return versions[0].length if versions else 0
 
     def caches(self, view: BatchView) -> list[Any]:
@@ -164,8 +175,14 @@ class AuxStore:
             caches.append(cache)
         return caches
 
-    def store(self, view: BatchView, caches: Sequence[Any]) -> None:
-        """Take the states that a forward pass left in `caches`."""
+    def store(self, view: BatchView, caches: Sequence[Any], *, keep: bool = False) -> None:
+        """Take the states that a forward pass left in `caches`.
+
+        Args:
+            view: The rows.
+            caches: What `caches` gave for them, used.
+            keep: Whether the states wait for a snapshot (see `border`).
+        """
         assert view.aux_slots is not None
         states = tuple(
             tuple(cache.cache) if spec.batched else cache
@@ -177,7 +194,9 @@ class AuxStore:
         for row, (slot, length) in enumerate(zip(view.aux_slots.tolist(), lengths, strict=True)):
             versions = self._at(slot)
             older = [version for version in versions if version.length < length]
-            versions[:] = [_Version(length, batch, row), *older[: self.versions - 1]]
+            passing = [version for version in older if not version.kept][: self.versions - 1]
+            kept = [] if keep else [version for version in older if version.kept][:1]
+            versions[:] = [_Version(length, batch, row, keep), *passing, *kept]
 
     def take_unevaluated(self) -> list[mx.array]:
         """Arrays made since the last call; to be evaluated with a step's results."""
@@ -204,7 +223,7 @@ class AuxStore:
     def _alone(self, version: _Version) -> _Version:
         """The same state, without the rest of its batch, which would stay in memory with it."""
         if version.batch.size == 1:
-            return version
+            return _Version(version.length, version.batch, 0)
         batch = _gather([version])
         mx.async_eval(*arrays_of(batch.states))
         return _Version(version.length, batch, 0)

@@ -119,9 +119,7 @@ class HeadGate:
             self._undo.clear()
             self.gated = False
 
-    def run(
-        self, model: Any, tokens: mx.array, caches: list[Any], picks: np.ndarray
-    ) -> mx.array:
+    def run(self, model: Any, tokens: mx.array, caches: list[Any], picks: np.ndarray) -> mx.array:
         """Forward `tokens` and answer the logits at `picks`.
 
         Args:

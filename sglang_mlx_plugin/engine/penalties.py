@@ -35,9 +35,7 @@ class PenaltyState:
         self._vocab_size = vocab_size
         self._counts: dict[int, mx.array] = {}
 
-    def apply(
-        self, logits: mx.array, rows: NDArray[np.int32], penalties: PenaltyRows
-    ) -> mx.array:
+    def apply(self, logits: mx.array, rows: NDArray[np.int32], penalties: PenaltyRows) -> mx.array:
         """Penalised logits.
 
         Args:
@@ -47,9 +45,9 @@ class PenaltyState:
         """
         for row, history in zip(rows, penalties.histories, strict=True):
             if history is not None:
-                counts = np.bincount(
-                    np.asarray(history, np.int64), minlength=self._vocab_size
-                )[: self._vocab_size]
+                counts = np.bincount(np.asarray(history, np.int64), minlength=self._vocab_size)[
+                    : self._vocab_size
+                ]
                 self._counts[int(row)] = mx.array(counts.astype(np.float32))
         counted = self._stack(rows)
         seen = counted > 0

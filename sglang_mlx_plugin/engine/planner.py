@@ -7,7 +7,7 @@ stays a small part of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sglang_mlx_plugin.engine.types import StepRequest
 
-__all__ = ["MAX_PADDING", "ForwardPass", "plan"]
+__all__ = ["MAX_PADDING", "ForwardPass", "plan", "split_at_borders"]
 
 # Padded tokens in a prefill pass are at most this share of the real ones.
 MAX_PADDING = 0.25
@@ -68,6 +68,51 @@ def plan(
     for members in _by_length(request.new_lens, prefilling, max_padding, single=row_by_row):
         passes.append(_build(request, members, decode=False))
     return passes
+
+
+def split_at_borders(request: StepRequest) -> tuple[StepRequest | None, StepRequest]:
+    """Cut rows at their borders.
+
+    Returns:
+        The pieces up to the borders, which need no tokens, or None if no row has one; and
+        the step without them.
+    """
+    if request.borders is None:
+        return None, request
+    prefix, new = request.prefix_lens, request.new_lens
+    inside = (request.borders > prefix) & (request.borders < prefix + new) & ~request.decode
+    rows = np.flatnonzero(inside)
+    if not len(rows):
+        return None, request
+    first = np.where(inside, request.borders - prefix, 0).astype(np.int32)
+    before, after = [], []
+    for row, start in enumerate(request.token_starts):
+        if request.decode[row]:
+            continue
+        end, cut = int(start) + int(new[row]), int(start) + int(first[row])
+        before.append(request.token_ids[start:cut])
+        after.append(request.token_ids[cut:end])
+    head = replace(
+        request,
+        rows=request.rows[rows],
+        prefix_lens=prefix[rows],
+        new_lens=first[rows],
+        decode=request.decode[rows],
+        token_ids=np.concatenate(before),
+        kv_slots=request.kv_slots[rows],
+        needs_token=np.zeros(len(rows), np.bool_),
+        logprobs=None,
+        aux_slots=None if request.aux_slots is None else request.aux_slots[rows],
+        borders=None,
+    )
+    rest = replace(
+        request,
+        prefix_lens=prefix + first,
+        new_lens=new - first,
+        token_ids=np.concatenate(after),
+        borders=None,
+    )
+    return head, rest
 
 
 def _by_length(

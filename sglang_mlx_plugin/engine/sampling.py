@@ -111,9 +111,7 @@ class BatchSampler:
         if rows.all_greedy:
             return best
         probs = mx.softmax(logits / mx.array(rows.temperature)[:, None], axis=-1, precise=True)
-        if (
-            (rows.top_k < TOP_K_ALL) | (rows.top_p < 1.0) | (rows.min_p > 0)
-        ).any():
+        if ((rows.top_k < TOP_K_ALL) | (rows.top_p < 1.0) | (rows.min_p > 0)).any():
             probs = mx.where(keep_mask(probs, rows), probs, 0.0)
         cumulative = mx.cumsum(probs, axis=-1)
         total = cumulative[:, -1:]

@@ -17,7 +17,7 @@ import numpy as np
 
 from sglang_mlx_plugin.engine import logprobs as logprobs_module
 from sglang_mlx_plugin.engine.penalties import PenaltyState
-from sglang_mlx_plugin.engine.planner import MAX_PADDING, ForwardPass, plan
+from sglang_mlx_plugin.engine.planner import MAX_PADDING, ForwardPass, plan, split_at_borders
 from sglang_mlx_plugin.engine.sampling import edit_logits
 from sglang_mlx_plugin.engine.types import StepOutput, StepRequest
 
@@ -193,11 +193,11 @@ class Engine:
 
     def _forward(self, request: StepRequest) -> tuple[mx.array | None, mx.array | None]:
         """Run the model; logits of the rows that need a token, and of input positions."""
-        passes = plan(
-            request,
-            row_by_row=self.layout.row_by_row,
-            max_padding=MAX_PADDING if self.layout.padded else 0.0,
-        )
+        head, request = split_at_borders(request)
+        if head is not None:
+            for part in self._plan(head):
+                self._run(part, np.zeros(0, np.int64), keep_state=True)
+        passes = self._plan(request)
         blocks: list[mx.array] = []
         owners: list[np.ndarray] = []
         input_blocks: list[mx.array] = []
@@ -213,7 +213,14 @@ class Engine:
                 input_owners.append(input_rows)
         return _in_order(blocks, owners), _in_order(input_blocks, input_owners)
 
-    def _run(self, part: ForwardPass, picks: np.ndarray) -> mx.array:
+    def _plan(self, request: StepRequest) -> list[ForwardPass]:
+        return plan(
+            request,
+            row_by_row=self.layout.row_by_row,
+            max_padding=MAX_PADDING if self.layout.padded else 0.0,
+        )
+
+    def _run(self, part: ForwardPass, picks: np.ndarray, *, keep_state: bool = False) -> mx.array:
         if part.decode:
             tokens = self._last_tokens[mx.array(part.rows)][:, None]
         else:
@@ -225,7 +232,7 @@ class Engine:
         states = self.aux_store.caches(part.view)
         caches = self.layout.caches(part.view, self.kv_store, states)
         out = self.head.run(self.loaded.model, tokens, caches, picks)
-        self.aux_store.store(part.view, states)
+        self.aux_store.store(part.view, states, keep=keep_state)
         return out
 
     def _sample(self, logits: mx.array, rows: SamplingRows, positions: mx.array) -> mx.array:

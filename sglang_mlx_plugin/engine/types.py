@@ -216,6 +216,9 @@ class StepRequest:
         sampling: Sampling parameters.
         logprobs: Logprobs wanted, or None.
         aux_slots: int32 (B,) auxiliary-state slots, or None.
+        borders: int32 (B,) lengths inside the rows' new tokens at which the auxiliary state
+            is to be kept besides the last, 0 for none; or None. Such a row computes its
+            tokens in two pieces, and reports no input logprobs.
     """
 
     rows: NDArray[np.int32]
@@ -228,6 +231,7 @@ class StepRequest:
     sampling: SamplingRows
     logprobs: LogprobRows | None = None
     aux_slots: NDArray[np.int32] | None = None
+    borders: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -224,6 +224,8 @@ class AuxiliaryRequestPool(HybridReqToTokenPool):
             size, max_context_len, device, enable_memory_saver
         )
         self.owns_auxiliary_state_release = owns_auxiliary_state_release
+        # Whether the tree takes states from inside a prompt too.
+        self.keeps_borders = False
         self.enable_memory_saver = enable_memory_saver
         self.start_layer = 0
         self.layer_transfer_counter = None

@@ -36,11 +36,12 @@ def create_unified_radix_cache(original: Callable[..., Any], ctx: Any, **kwargs:
     from sglang.srt.mem_cache.unified_cache.components import ComponentType
 
     from .auxiliary_pool import AuxiliaryRequestPool
-    from .radix import AuxiliaryComponent
+    from .radix import AuxiliaryComponent, AuxiliaryRadixCache
 
     if isinstance(ctx.params.req_to_token_pool, AuxiliaryRequestPool):
         ctx.params.component_registry_override = {
             **(ctx.params.component_registry_override or {}),
             ComponentType.MAMBA: AuxiliaryComponent,
         }
+        kwargs.setdefault("cache_class", AuxiliaryRadixCache)
     return original(ctx, **kwargs)

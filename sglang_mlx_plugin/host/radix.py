@@ -11,11 +11,12 @@ launched already, so the state is looked for at exactly the length that the tree
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams, zero_match_result
 from sglang.srt.mem_cache.unified_cache.components.mamba import MambaComponent
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from sglang_mlx_plugin.host.auxiliary_pool import AuxiliaryRequestPool
 
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
         MatchResult,
     )
     from sglang.srt.mem_cache.cache_init_params import CacheInitParams
-    from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
-__all__ = ["AuxiliaryComponent"]
+__all__ = ["AuxiliaryComponent", "AuxiliaryRadixCache"]
 
 
 class AuxiliaryComponent(MambaComponent):
@@ -126,3 +126,30 @@ class AuxiliaryComponent(MambaComponent):
 
     def _free_mamba_value(self, mamba_value: torch.Tensor) -> None:
         self._pool.mamba_allocator.free_from_tree(mamba_value)
+
+
+class AuxiliaryRadixCache(UnifiedRadixCache):
+    """The tree, taking states from inside a prompt too where the engine kept one."""
+
+    def __init__(self, params: CacheInitParams) -> None:
+        super().__init__(params)
+        pool = params.req_to_token_pool
+        # Before 0.5.22 the tree's own method has another name, and does without.
+        pool.keeps_borders = not self.disable and hasattr(UnifiedRadixCache, "checkpoint_into_tree")
+
+    def checkpoint_into_tree(self, req: Req, *, up_to: int, **kwargs: Any) -> None:
+        """Insert what the request has computed, first up to the border that it kept.
+
+        The border's part is inserted as that of a request that goes on, finished or not: the
+        request's own slot goes with the whole.
+        """
+        store = self.req_to_token_pool.mamba_pool.store
+        if store is not None and req.kv.holds_mamba and not self.disable:
+            border = store.border(int(req.kv.mamba_pool_idx))
+            if req.kv.cache_protected_len < border < up_to:
+                reason, req.finished_reason = req.finished_reason, None
+                try:
+                    super().checkpoint_into_tree(req, up_to=border)
+                finally:
+                    req.finished_reason = reason
+        super().checkpoint_into_tree(req, up_to=up_to, **kwargs)

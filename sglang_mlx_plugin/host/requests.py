@@ -151,7 +151,38 @@ def step_request(batch: ScheduleBatch, table: RowTable, vocab_size: int) -> Step
         ),
         logprobs=_logprob_rows(batch, new, decode) if batch.return_logprob else None,
         aux_slots=_aux_slots(batch),
+        borders=_borders(batch, total - new, total),
     )
+
+
+# Where a prompt's state is kept besides its end: at a multiple of this, so that the same
+# prompt again, or another that begins alike, finds it. Fewer than MIN_BORDER new tokens
+# before it are not worth a forward pass of their own.
+BORDER_GRID = 64
+MIN_BORDER = 128
+
+
+def _borders(
+    batch: ScheduleBatch, prefix_lens: NDArray[np.int32], total_lens: NDArray[np.int32]
+) -> NDArray[np.int32] | None:
+    """int32 (B,) lengths at which auxiliary state is kept for the radix tree, or None.
+
+    A hit can be one token shorter than the prompt at most, so the state at the prompt's end
+    is of no use to the same prompt; and where others have branched off, more will.
+    """
+    keeps = getattr(batch.req_to_token_pool, "keeps_borders", False)
+    if not keeps or batch.forward_mode.is_decode() or batch.return_logprob:
+        return None
+    found = np.zeros(len(batch.reqs), np.int32)
+    for row, req in enumerate(batch.reqs):
+        prefix, total = int(prefix_lens[row]), int(total_lens[row])
+        branch = req.mamba_branching_seqlen or 0
+        border = (total - 1) // BORDER_GRID * BORDER_GRID
+        if prefix < branch < total:
+            found[row] = branch
+        elif border - prefix >= MIN_BORDER and req is not batch.chunked_req:
+            found[row] = border
+    return found if found.any() else None
 
 
 def _aux_slots(batch: ScheduleBatch) -> NDArray[np.int32] | None:
@@ -278,9 +309,7 @@ def fill_logprobs(
     target.next_token_logprobs = torch.from_numpy(found.chosen)
     target.next_token_top_logprobs_val = [np.array(v, np.float32) for v in found.top_values]
     target.next_token_top_logprobs_idx = [np.array(v, np.int64) for v in found.top_ids]
-    target.next_token_token_ids_logprobs_val = [
-        np.array(v, np.float32) for v in found.token_values
-    ]
+    target.next_token_token_ids_logprobs_val = [np.array(v, np.float32) for v in found.token_values]
     target.next_token_token_ids_logprobs_idx = [ids or [] for ids in token_ids]
     if input_counts is None:
         return

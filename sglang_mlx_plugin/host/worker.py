@@ -147,8 +147,6 @@ class _DelayedSample:
         self._info.update_regex_vocab_mask()
         request = self._forwarded.request
         known = request.sampling
-        rows = sampling_rows(
-            self._info, known.seeds, known.penalties, self._worker._vocab_size
-        )
+        rows = sampling_rows(self._info, known.seeds, known.penalties, self._worker._vocab_size)
         pending = self._worker.model_runner.engine.sample(self._forwarded, rows)
         return self._result.bind(pending, request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from sglang_mlx_plugin.contracts import docs
 from sglang_mlx_plugin.contracts.inventory import Inventory, take_inventory
@@ -42,6 +43,20 @@ def test_everything_that_our_source_uses_has_a_row(inventory: Inventory) -> None
 
 def test_every_row_is_used(inventory: Inventory) -> None:
     assert [row.target for row in inventory.stale] == []
+
+
+def test_what_a_supported_release_lacks_is_used_in_one_module_only(inventory: Inventory) -> None:
+    """Elsewhere, an import of it alone ends every launch on that release."""
+    window = [Version(release) for release in SUPPORTED]
+    lacking = {row.target for row in TABLE if not all(map(row.applies_to, window))}
+    harmless = ("override", "implement", "write")
+    astray = [
+        f"{use.target} ({use.where})"
+        for use in inventory.uses
+        if use.target in lacking and use.kind not in harmless and not use.optional
+        if not use.where.startswith("host/releases.py:")
+    ]
+    assert astray == []
 
 
 def test_every_waiver_is_needed(report: Report) -> None:

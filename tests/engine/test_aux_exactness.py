@@ -61,6 +61,36 @@ def test_a_hit_restores_the_deepest_snapshot(name: str, chunk: int) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_a_state_kept_inside_a_prompt(name: str) -> None:
+    """Rows are cut at borders of their own, beside a row that is not and one that decodes."""
+    model, driver = of(name)
+    store = driver.engine.aux_store
+    assert store is not None
+    goes_on = driver.add(prompt_of(6))
+    driver.prefill([goes_on], 100)
+    rows = [driver.add(prompt_of(length)) for length in (40, 23, 31)]
+    borders = [17, 0, 30]
+    step = driver.step(
+        prefill=[(row, row.remaining) for row in rows], decode=[goes_on], borders=[*borders, 0]
+    )
+    driver.read(step)
+    driver.decode([*rows, goes_on], 3)
+    for row, border in zip(rows, borders, strict=True):
+        assert store.border(row.row) == border
+        if border:
+            slot = driver._states.pop()
+            assert store.snapshot(row.row, slot, border)
+            row.states[border] = slot
+            again = driver.add(row.prompt, shared=row, prefix=border)
+            assert again.stored == border
+            driver.prefill([again], 100)
+            driver.decode([again], 4)
+            check(model, again.prompt, again.output)
+    for row in [*rows, goes_on]:
+        check(model, row.prompt, row.output)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_slots_change_hands_without_a_trace(name: str) -> None:
     """A slot that was another's, freed or not, starts from nothing."""
     model, driver = of(name)

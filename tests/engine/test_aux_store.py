@@ -161,3 +161,19 @@ def test_new_states_are_named_once_for_evaluation() -> None:
     run(store, [1], [0], [4])
     assert len(store.take_unevaluated()) == 2
     assert store.take_unevaluated() == []
+
+
+def test_a_kept_state_waits_for_its_snapshot() -> None:
+    """The state inside a prompt outlives the two newest, until the tree has taken it."""
+    store = AuxStore(SPECS, 3)
+    part = view([1], [0], [4])
+    (cache,) = store.caches(part)
+    cache[0], cache[1] = mx.full((1, 3), 4.0), mx.zeros((1, 4))
+    store.store(part, [cache], keep=True)
+    for length in (4, 5, 6, 7):
+        run(store, [1], [length], [1])
+    assert store.border(1) == 4
+    assert store.snapshot(1, 2, 4)
+    assert store.border(1) == 0
+    assert run(store, [2], [4], [1]) == [5]
+    assert store.length(1) == 8

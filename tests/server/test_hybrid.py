@@ -70,6 +70,15 @@ def served(
         yield Served(server, model)
 
 
+@pytest.fixture(scope="module")
+def long_prompts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that reads a prompt in one piece."""
+    folder = tmp_path_factory.mktemp("long")
+    model = save("qwen3_next", folder / "model")
+    with launched(folder / "model", folder, *ARGS) as server:
+        yield Served(server, model)
+
+
 def test_the_overlapped_scheduler_is_on(served: Served) -> None:
     assert not served.server.get("/get_server_info")["disable_overlap_schedule"]
 
@@ -108,6 +117,29 @@ def test_two_requests_fork_one_snapshot(served: Served) -> None:
     for fork, answer in zip(forks, served.server.together(calls), strict=True):
         assert answer["meta_info"]["cached_tokens"] >= len(known) - 1
         served.check(fork, answer)
+
+
+def test_the_same_prompt_again_and_prompts_that_begin_alike(long_prompts: Served) -> None:
+    """States are kept inside prompts: at a border near the end, and where others branched."""
+    served = long_prompts
+    served.server.flush()
+    shared, first, second, third = draw(90, 160, 41, 23)
+    prompt = shared + first
+    served.check(prompt, served.ask(prompt))
+    again = served.ask(prompt)
+    served.check(prompt, again)
+    assert again["meta_info"]["cached_tokens"] == 192
+    # The second one to begin alike finds no state where it branches off, and leaves one.
+    seen = [served.ask(shared + rest)["meta_info"]["cached_tokens"] for rest in (second, third)]
+    assert seen == [0, 64]
+    served.check(shared + second[::-1], served.ask(shared + second[::-1]))
+    # A request that ends with its first token leaves its border as well.
+    (short,) = draw(201)
+    served.check(short, served.ask(short, 1))
+    twin = served.ask(short)
+    served.check(short, twin)
+    assert twin["meta_info"]["cached_tokens"] == 192
+    served.idle()
 
 
 def test_nothing_leaks_over_many_times_the_capacity(served: Served) -> None:

@@ -21,7 +21,6 @@ from sglang_mlx_plugin.engine.types import (  # noqa: E402
 )
 from sglang_mlx_plugin.hooks.types import LoadedModel  # noqa: E402
 
-
 # Auxiliary slots beyond one for each row, for states kept at chunk borders.
 SNAPSHOTS = 200
 
@@ -149,6 +148,7 @@ class Driver:
         prefill: list[tuple[Sequence, int]] = (),  # type: ignore[assignment]
         decode: list[Sequence] = (),  # type: ignore[assignment]
         sampling_params: SamplingRows | None = None,
+        borders: list[int] | None = None,
     ) -> PendingStep:
         """One engine step: chunks of some sequences, one token of others."""
         sequences = [sequence for sequence, _ in prefill] + list(decode)
@@ -181,6 +181,7 @@ class Driver:
                     if self.engine.aux_store is not None
                     else None
                 ),
+                borders=None if borders is None else np.array(borders, np.int32),
             )
         )
         for sequence, _ in prefill:

@@ -126,4 +126,10 @@ ROWS: tuple[Contract, ...] = (
         why="the profiler records the CPU",
         breaks="/start_profile fails",
     ),
+    Contract(
+        target="sglang.srt.plugins.load_plugins",
+        use="call",
+        why="`sglang-mlx doctor` loads plugins as a launch does, to see which platform comes of it",
+        breaks="the doctor cannot say what a launch would come to",
+    ),
 )
