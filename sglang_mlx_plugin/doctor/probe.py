@@ -145,7 +145,8 @@ def _blas() -> dict[str, Any]:
 def _mlx() -> dict[str, Any]:
     import mlx.core as mx
 
-    return {"version": mx.__version__, "file": mx.__file__}
+    # Its stubs do not know of the version.
+    return {"version": vars(mx)["__version__"], "file": mx.__file__}
 
 
 def _memory() -> dict[str, Any]:

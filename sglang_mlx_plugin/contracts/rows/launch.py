@@ -142,7 +142,7 @@ ROWS: tuple[Contract, ...] = (
     ),
     Contract(
         target="sglang.launch_server",
-        use="name",
+        use="import",
         why="the standard launch, which the benchmark times",
         breaks="sglang-mlx bench cannot start this server",
     ),
