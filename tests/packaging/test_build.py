@@ -41,6 +41,15 @@ def test_the_wheel_holds_the_licence_the_types_and_no_tests(built: Path) -> None
     names = zipfile.ZipFile(wheel).namelist()
     assert any(name.endswith("LICENSE") for name in names)
     assert "sglang_mlx_plugin/py.typed" in names
+    tracked = subprocess.run(
+        ["git", "ls-files", "sglang_mlx_plugin"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout.split()
+    # Whatever lies in the package is needed there: the recorded matrix, for `--write-docs`.
+    assert {name for name in tracked if (ROOT / name).is_file()} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "examples", "benchmarks"))]
     packages = {
         str(file.parent.relative_to(ROOT))
