@@ -184,8 +184,12 @@ class AuxStore:
             keep: Whether the states wait for a snapshot (see `border`).
         """
         assert view.aux_slots is not None
+        # A convolution's tail is a slice of all that went through it, which must not stay in
+        # memory for its sake.
         states = tuple(
-            tuple(cache.cache) if spec.batched else cache
+            tuple(None if array is None else mx.contiguous(array) for array in cache.cache)
+            if spec.batched
+            else cache
             for spec, cache in zip(self.specs, caches, strict=True)
         )
         batch = _Batch(states, view.batch_size)

@@ -34,8 +34,10 @@ __all__ = ["choose_layout", "disagreement"]
 
 logger = logging.getLogger(__name__)
 
-# New tokens of each sequence in each step; 0 for one that is not there yet.
-STEPS = ((5, 2, 0), (1, 3, 4), (1, 1, 1))
+# New tokens of each sequence in each step; 0 for one that is not there yet. The second step
+# has a row that starts beside rows that go on, the third is ragged, and one row's state is of
+# a single token, which for some models is smaller than that of more.
+STEPS = ((5, 1, 0), (4, 4, 4), (1, 3, 2), (1, 1, 1))
 # Slots that each sequence may fill.
 ROOM = 16
 # Disagreement of logits, in units of their spread. Rounding stays far below; a state that

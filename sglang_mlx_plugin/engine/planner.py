@@ -65,8 +65,14 @@ def plan(
         groups = [decoding] if len(decoding) else []
     for members in groups:
         passes.append(_build(request, members, decode=True))
-    for members in _by_length(request.new_lens, prefilling, max_padding, single=row_by_row):
-        passes.append(_build(request, members, decode=False))
+    kinds = [prefilling]
+    if not max_padding:
+        # Such models may also tell a row that starts from one whose state is zero.
+        starts = request.prefix_lens[prefilling] == 0
+        kinds = [prefilling[starts], prefilling[~starts]]
+    for kind in kinds:
+        for members in _by_length(request.new_lens, kind, max_padding, single=row_by_row):
+            passes.append(_build(request, members, decode=False))
     return passes
 
 
