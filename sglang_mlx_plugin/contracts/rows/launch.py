@@ -135,12 +135,6 @@ ROWS: tuple[Contract, ...] = (
         breaks="the scheduler dies while it builds the worker",
     ),
     Contract(
-        target=f"{_SRT}.plugins.load_plugins",
-        use="call",
-        why="`sglang-mlx doctor` looks at what a launch would find in place",
-        breaks="sglang-mlx doctor cannot tell whether the hooks are in place",
-    ),
-    Contract(
         target="sglang.launch_server",
         use="import",
         why="the standard launch, which the benchmark times",
