@@ -147,7 +147,8 @@ class MlxModelRunner(ModelRunner):
             Costs(
                 token=self.kv_bytes_per_token,
                 slot=prepared.layout.slot_bytes,
-                versions=self.auxiliary_versions,
+                # And the one that the next step is making.
+                versions=self.auxiliary_versions + 1,
             ),
             self.hooks.with_auxiliary_slots(limits),
             max_total_tokens=get_schedule().max_total_tokens,

@@ -29,7 +29,8 @@ class Costs:
     Attributes:
         token: Keys and values of one token; 0 for a model without any.
         slot: One auxiliary slot; 0 for a model without auxiliary state.
-        versions: States that a running request's slot remembers.
+        versions: States of a running request in memory at once: those that its slot
+            remembers, and the one that the next step is making.
     """
 
     token: int
@@ -89,7 +90,7 @@ def size_pools(
         return PoolSizes(tokens=tokens, running=resolve(_with(limits, tokens)))
 
     slots = limits.auxiliary_slots_per_request or 1
-    # A running request's slot holds the states of its last few lengths.
+    # A running request's slot stands for several states.
     request = costs.slot * (slots + costs.versions - 1)
     if limits.max_mamba_cache_size is not None:
         total = auxiliary_pool_size(limits, 0)
