@@ -107,7 +107,8 @@ def _watch(pip: subprocess.Popen[bytes], folder: Path, advance: object) -> None:
         size = 0
         for path in folder.rglob("*"):
             with contextlib.suppress(OSError):  # pip moves its files meanwhile.
-                size += path.stat().st_size if path.is_file() else 0
+                # The largest, not the sum: at the end pip holds the wheel twice.
+                size = max(size, path.stat().st_size if path.is_file() else 0)
         if size > seen:
             advance(size - seen)
             seen = size
