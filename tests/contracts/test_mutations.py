@@ -23,7 +23,12 @@ UPSTREAM_EDITS = {
     f"{SRT}/{SAMPLING}": [
         ("    temperatures: torch.Tensor", "    temperature: torch.Tensor"),
         ("def update_regex_vocab_mask(self", "def update_vocab_masks(self"),
-        ("    def update_penalties(self", "    @property\n    def update_penalties(self"),
+    ],
+    f"{SRT}/constrained/base_grammar_backend.py": [
+        (
+            "    def apply(self, logits: torch.Tensor) -> None:",
+            "    @property\n    def apply(self, logits: torch.Tensor) -> None:",
+        ),
     ],
     f"{SRT}/utils/torch_memory_saver_adapter.py": [
         ("def create(enable: bool)", "def create(enable: bool, device)")
@@ -101,7 +106,7 @@ def of_ours() -> Report:
         ("layers/logits_processor.py:LogitsProcessorOutput", "'token_logits'"),
         (f"{SAMPLING}:SamplingBatchInfo.temperatures", "the nearest name there is temperature"),
         # A method turned into a property, and back.
-        (f"{SAMPLING}:SamplingBatchInfo.update_penalties", "it is a property now"),
+        ("constrained/base_grammar_backend.py:GrammarMask.apply", "it is a property now"),
         (f"{RUNNER}:ModelRunner.logical_max_total_num_tokens", "upstream's is a method now"),
     ],
 )
