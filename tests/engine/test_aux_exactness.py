@@ -133,3 +133,24 @@ def test_a_slot_takes_the_bytes_that_were_said(name: str) -> None:
         assert store.nbytes > 0
     else:
         assert store.nbytes == store.slot_bytes
+
+
+def test_a_state_does_not_hold_the_prompt_that_it_came_from() -> None:
+    """A convolution's tail is a slice; kept as one, it would keep 3,000 tokens in memory."""
+    import mlx.core as mx
+
+    _, driver = of("lfm2")
+    store = driver.engine.aux_store
+    assert store is not None
+    # The first one makes the KV memory grow.
+    for turn in range(2):
+        mx.synchronize()
+        before = mx.get_active_memory()
+        row = driver.add(prompt_of(3000 + turn))
+        driver.prefill([row], 4000)
+        driver.drop(row)
+        mx.synchronize()
+        held = mx.get_active_memory() - before
+        if not turn:
+            store.clear_all()
+    assert held <= 2 * store.slot_bytes, f"{held} bytes for a state of {store.slot_bytes}"
