@@ -104,18 +104,20 @@ class CacheLayout:
             states: What `AuxStore.caches` gives for `view`.
         """
         leaves = store.caches(view) if store is not None else []
+        return [_build(node, leaves, states) for node in self.nodes]
 
-        def build(node: _Node) -> Any:
-            if node is None:
-                return None
-            if isinstance(node, tuple):
-                return CacheList(*(build(child) for child in node))
-            if isinstance(node, _State):
-                return states[node.index]
-            leaf = leaves[node.layer]
-            return leaf if node.window is None else leaf.with_window(node.window)
 
-        return [build(node) for node in self.nodes]
+def _build(node: _Node, leaves: Sequence[Any], states: Sequence[Any]) -> Any:
+    # Not a function inside `caches`: one that calls itself is a cycle, and would keep what a
+    # pass has gathered until the garbage collector comes by.
+    if node is None:
+        return None
+    if isinstance(node, tuple):
+        return CacheList(*(_build(child, leaves, states) for child in node))
+    if isinstance(node, _State):
+        return states[node.index]
+    leaf = leaves[node.layer]
+    return leaf if node.window is None else leaf.with_window(node.window)
 
 
 def probe(model: Any, *, context_len: int = 0, whole: bool = False) -> CacheLayout:
