@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import numpy as np
 
+from sglang_mlx_plugin.engine.decode_window import SHARE, DecodeWindow
+
 if TYPE_CHECKING:
     from sglang_mlx_plugin.engine.types import BatchView
     from sglang_mlx_plugin.hooks.types import KVLayerSpec, KVStoreSpec
@@ -41,7 +43,9 @@ def create_kv_store(spec: KVStoreSpec) -> SlotKVStore:
             f"--kv-cache-dtype {spec.kv_cache_dtype} is not available on MLX; "
             "use auto, bfloat16 or float16."
         )
-    return SlotKVStore(spec.layers, spec.capacity, getattr(mx, dtype_name))
+    return SlotKVStore(
+        spec.layers, spec.capacity, getattr(mx, dtype_name), decode_window=spec.device == "cpu"
+    )
 
 
 class SlotKVStore:
@@ -51,9 +55,18 @@ class SlotKVStore:
         layers: Shape of each attention layer.
         capacity: Tokens, in slots 1..capacity.
         dtype: What keys and values are stored in.
+        decode_window: Whether running rows are kept gathered between steps, for a CPU
+            (`sglang_mlx_plugin.engine.decode_window`).
     """
 
-    def __init__(self, layers: Sequence[KVLayerSpec], capacity: int, dtype: mx.Dtype) -> None:
+    def __init__(
+        self,
+        layers: Sequence[KVLayerSpec],
+        capacity: int,
+        dtype: mx.Dtype,
+        *,
+        decode_window: bool = False,
+    ) -> None:
         if capacity < 1:
             raise ValueError(f"a KV store needs room for at least one token, got {capacity}")
         self.layers = tuple(layers)
@@ -62,6 +75,10 @@ class SlotKVStore:
         self._slots = 0
         self._keys: list[mx.array] = []
         self._values: list[mx.array] = []
+        self._window: DecodeWindow | None = None
+        # An index of keys alone has values of width 0: nothing to keep side by side.
+        if decode_window and all(layer.value_dim for layer in layers):
+            self._window = DecodeWindow(layers, capacity // SHARE)
         self._grow(min(FIRST_BLOCK, self._capacity + 1))
 
     @property
@@ -71,18 +88,27 @@ class SlotKVStore:
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of one token over all layers."""
+        """Bytes of one token over all layers, its share of the decode window included."""
+        own = self._slot_bytes
+        return own if self._window is None else own + -(-own // SHARE)
+
+    @property
+    def _slot_bytes(self) -> int:
         width = sum(layer.heads * (layer.key_dim + layer.value_dim) for layer in self.layers)
         return width * self.dtype.size
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated now."""
-        return self._slots * self.bytes_per_token
+        held = sum(int(array.nbytes) for array in self._gathered())
+        return self._slots * self._slot_bytes + held
 
     def arrays(self) -> list[mx.array]:
         """Every array of the store."""
-        return [*self._keys, *self._values]
+        return [*self._keys, *self._values, *self._gathered()]
+
+    def _gathered(self) -> list[mx.array]:
+        return [] if self._window is None else self._window.arrays()
 
     def caches(self, view: BatchView) -> list[SlotKVCache]:
         """One cache for each layer, for one forward pass over `view`'s rows."""
@@ -94,6 +120,11 @@ class SlotKVStore:
                 f"KV slot {needed - 1} is beyond the store's capacity of {self._capacity}"
             )
         pass_ = _Pass(view, self._slots)
+        if self._window is not None:
+            if view.decode:
+                pass_.window = self._window if self._window.enter(view) else None
+            else:
+                self._window.wrote(view.host_write_slots)
         return [SlotKVCache(self, layer, pass_) for layer in range(len(self.layers))]
 
     def write(self, layer: int, rows: mx.array, keys: mx.array, values: mx.array) -> None:
@@ -153,6 +184,7 @@ class _Pass:
     def __init__(self, view: BatchView, slots: int) -> None:
         self.view = view
         self._slots = slots
+        self.window: DecodeWindow | None = None
         self._rows: dict[int, tuple[mx.array, mx.array]] = {}
         self._masks: dict[int | None, mx.array] = {}
 
@@ -231,7 +263,13 @@ class SlotKVCache:
         self._store.write(self._layer, write, keys, values)
         # Some models update once and then read the offset for later layers' masks.
         self.offset = self._pass.view.end
-        self.keys, self.values = fetched = self._store.read(self._layer, read)
+        store, layer, window = self._store, self._layer, self._pass.window
+        if window is None:
+            fetched = store.read(layer, read)
+        else:
+            new = keys.astype(store.dtype), values.astype(store.dtype)
+            fetched = window.fetch(layer, self._pass.view, new, lambda: store.read(layer, read))
+        self.keys, self.values = fetched
         return fetched
 
     def keys_and_values(self) -> tuple[mx.array, mx.array]:

@@ -176,6 +176,9 @@ def _build(request: StepRequest, members: NDArray[np.int64], *, decode: bool) ->
         aux_slots=None if aux is None else aux[members],
         host_prefix_lens=prefix,
         host_new_lens=new,
+        host_kv_slots=slots,
+        host_write_slots=write,
+        decode=decode,
         max_slot=int(slots.max()),
     )
     return ForwardPass(

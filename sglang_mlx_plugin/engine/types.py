@@ -46,7 +46,10 @@ class BatchView:
             auxiliary state.
         host_prefix_lens: The same as `prefix_lens`, on the host.
         host_new_lens: The same as `new_lens`, on the host.
+        host_kv_slots: The same as `kv_slots`, on the host.
+        host_write_slots: The same as `write_slots`, on the host.
         max_slot: The highest slot named.
+        decode: Whether each row's one new token follows its last sampled one.
     """
 
     prefix_lens: mx.array
@@ -56,7 +59,10 @@ class BatchView:
     aux_slots: NDArray[np.int32] | None
     host_prefix_lens: NDArray[np.int32]
     host_new_lens: NDArray[np.int32]
+    host_kv_slots: NDArray[np.int32]
+    host_write_slots: NDArray[np.int32]
     max_slot: int
+    decode: bool = False
 
     @property
     def batch_size(self) -> int:

@@ -29,6 +29,8 @@ def view(slots: list[int], prefixes: list[int], lengths: list[int]) -> BatchView
         aux_slots=np.array(slots, np.int32),
         host_prefix_lens=np.array(prefixes, np.int32),
         host_new_lens=np.array(lengths, np.int32),
+        host_kv_slots=np.zeros((rows, 1), np.int32),
+        host_write_slots=np.zeros((rows, width), np.int32),
         max_slot=0,
     )
 

@@ -53,6 +53,8 @@ def view(prefix: list[int], new: list[int]) -> BatchView:
         aux_slots=None,
         host_prefix_lens=host_prefix,
         host_new_lens=host_new,
+        host_kv_slots=slots,
+        host_write_slots=np.array(write, np.int32),
         max_slot=int(slots.max()),
     )
 
