@@ -58,10 +58,10 @@ def main(argv: list[str], source: IO[str], target: IO[str]) -> int:
 
     model: Any = load(args.folder)[0]
     if args.layout:
-        from sglang_mlx_plugin.engine.cpu_layout import to_float32, transpose_linears
+        from sglang_mlx_plugin.engine.cpu_layout import measure_products, to_float32
 
         to_float32(model)
-        transpose_linears(model)
+        measure_products(model)
     _say(target, "ready")
     for line in source:
         job = json.loads(line)

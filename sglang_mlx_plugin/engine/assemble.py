@@ -13,13 +13,14 @@ from sglang_mlx_plugin.engine import memory
 from sglang_mlx_plugin.engine.aux_store import OVERLAPPED_VERSIONS, AuxStore
 from sglang_mlx_plugin.engine.device import memory_bytes
 from sglang_mlx_plugin.engine.head import HeadGate
+from sglang_mlx_plugin.engine.kernels import Kernels
 from sglang_mlx_plugin.engine.layout_check import choose_layout
 from sglang_mlx_plugin.engine.step import Engine
-from sglang_mlx_plugin.hooks.types import KVStoreSpec, SamplerSpec
+from sglang_mlx_plugin.hooks.types import AttentionSpec, KVStoreSpec, SamplerSpec
 
 if TYPE_CHECKING:
     from sglang_mlx_plugin.engine.caches import CacheLayout
-    from sglang_mlx_plugin.hooks.types import DeviceKind, KVStore, LoadedModel, Sampler
+    from sglang_mlx_plugin.hooks.types import Attention, DeviceKind, KVStore, LoadedModel, Sampler
 
 __all__ = ["Prepared", "build_engine", "prepare"]
 
@@ -90,6 +91,7 @@ def build_engine(
     max_rows: int,
     device: DeviceKind,
     create_kv_store: Callable[[KVStoreSpec], KVStore],
+    create_attention: Callable[[AttentionSpec], Attention],
     create_sampler: Callable[[SamplerSpec], Sampler],
     auxiliary_slots: int = 0,
     auxiliary_versions: int = OVERLAPPED_VERSIONS,
@@ -103,6 +105,7 @@ def build_engine(
         max_rows: Highest request row.
         device: MLX back end.
         create_kv_store: Answers ``sglang_mlx_create_kv_store``.
+        create_attention: Answers ``sglang_mlx_create_attention``.
         create_sampler: Answers ``sglang_mlx_create_sampler``.
         auxiliary_slots: Slots for state that is not sliceable by token; at least one for
             each row, where the model has such state.
@@ -114,6 +117,9 @@ def build_engine(
     states = None
     if prepared.layout.has_state:
         states = AuxStore(prepared.layout.states, auxiliary_slots or max_rows, auxiliary_versions)
+    spec = AttentionSpec(layers=prepared.layout.layers, dtype=prepared.loaded.dtype, device=device)
+    kernels = Kernels.of(create_attention(spec), device)
+    kernels.install(prepared.loaded.model)
     sampler = create_sampler(SamplerSpec(vocab_size=prepared.loaded.vocab_size, device=device))
     return Engine(
         prepared.loaded,
@@ -123,4 +129,5 @@ def build_engine(
         head=prepared.head,
         max_rows=max_rows,
         aux_store=states,
+        kernels=kernels,
     )

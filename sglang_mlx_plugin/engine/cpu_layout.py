@@ -1,9 +1,9 @@
-"""Weights laid out for a CPU's BLAS; never used on Metal or CUDA.
+"""Weights made ready for a CPU's BLAS; never used on Metal or CUDA.
 
 MLX's CPU back end sends float32 products to BLAS and nothing else: bfloat16 and quantised
-products run tens of times slower. And for the few rows of a decode step ``x @ Wt`` with Wt
-contiguous is up to three times as fast as ``x @ W.T``. So on a CPU, weights become float32
-and linear layers hold theirs transposed, as far as memory allows.
+products run tens of times slower. So on a CPU, weights become float32, as far as memory
+allows, and each layer multiplies in the order that is measured to be the faster one
+(`sglang_mlx_plugin.engine.cpu_products`).
 """
 
 from __future__ import annotations
@@ -15,38 +15,10 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map
 
+from sglang_mlx_plugin.engine import cpu_products
 from sglang_mlx_plugin.engine.trees import named_parameters
 
-__all__ = ["TransposedLinear", "float32_bytes", "to_float32", "transpose_linears"]
-
-
-class TransposedLinear(nn.Module):
-    """``y = x @ wt + bias`` with ``wt`` of shape (inputs, outputs), contiguous."""
-
-    def __init__(self, weight: mx.array, bias: mx.array | None) -> None:
-        super().__init__()
-        self.wt = mx.contiguous(weight.T)
-        if bias is not None:
-            self.bias = bias
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = x @ self.wt
-        return y + self.bias if "bias" in self else y
-
-
-class _TransposedEmbedding(nn.Module):
-    """An embedding whose tied head multiplies by a transposed copy of the table."""
-
-    def __init__(self, weight: mx.array) -> None:
-        super().__init__()
-        self.weight = weight
-        self.wt = mx.contiguous(weight.T)
-
-    def __call__(self, tokens: mx.array) -> mx.array:
-        return self.weight[tokens]
-
-    def as_linear(self, x: mx.array) -> mx.array:
-        return x @ self.wt
+__all__ = ["float32_bytes", "measure_products", "to_float32"]
 
 
 def float32_bytes(model: nn.Module) -> int:
@@ -85,21 +57,33 @@ def to_float32(model: nn.Module) -> None:
         mx.eval(module.parameters())
 
 
-def transpose_linears(model: nn.Module) -> int:
-    """Lay linear layers out for BLAS, in place.
+def measure_products(model: nn.Module) -> int:
+    """Let linear layers, and an embedding that is the head too, multiply in the faster order.
+
+    Each shape is measured once, about a second in all for a small model.
+
+    Args:
+        model: Its weights are float32.
 
     Returns:
         How many layers were changed.
     """
-    changed = 0
+    kinds: dict[tuple[int, ...], list[tuple[str, nn.Module]]] = {}
     for path, module in list(_leaves(model)):
-        new: nn.Module | None = None
-        if type(module) is nn.Linear:
-            new = TransposedLinear(module.weight, module.get("bias"))
-        elif type(module) is nn.Embedding and _is_tied(model, path):
-            new = _TransposedEmbedding(module.weight)
-        if new is not None:
-            mx.eval(new.parameters())
+        tied = type(module) is nn.Embedding and _is_tied(model, path)
+        if type(module) is nn.Linear or tied:
+            kinds.setdefault(module.weight.shape, []).append((path, module))
+    changed = 0
+    for found in kinds.values():
+        widths = cpu_products.measure([module.weight for _, module in found])
+        if not widths:
+            continue
+        for path, module in found:
+            new: nn.Module
+            if type(module) is nn.Linear:
+                new = cpu_products.MeasuredLinear(module.weight, module.get("bias"), widths)
+            else:
+                new = cpu_products.MeasuredEmbedding(module.weight, widths)
             _replace(model, path, new)
             changed += 1
     return changed

@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from sglang_mlx_plugin.engine import cpu_layout
+from sglang_mlx_plugin.engine.cpu_rope import share_rope
 from sglang_mlx_plugin.engine.trees import named_parameters
 from sglang_mlx_plugin.hooks.types import LoadedModel
 
@@ -87,8 +88,8 @@ def _prepare_weights(model: nn.Module, request: LoadRequest) -> str:
         limit = request.memory_limit_bytes
         if limit is None or needed <= limit:
             cpu_layout.to_float32(model)
-            if limit is None or needed + _tied_copy_bytes(model) <= limit:
-                cpu_layout.transpose_linears(model)
+            cpu_layout.measure_products(model)
+            share_rope(model)
             return "float32"
         logger.warning(
             "float32 weights would take %.1f GB of the %.1f GB that weights may take: the "
@@ -106,13 +107,6 @@ def _prepare_weights(model: nn.Module, request: LoadRequest) -> str:
             f"{limit / 1e9:.1f} GB that --mem-fraction-static leaves for them"
         )
     return _activation_dtype(model)
-
-
-def _tied_copy_bytes(model: nn.Module) -> int:
-    return max(
-        (int(m.weight.nbytes) for _, m in model.named_modules() if type(m) is nn.Embedding),
-        default=0,
-    )
 
 
 def _cast(model: nn.Module, dtype: mx.Dtype) -> None:

@@ -16,6 +16,7 @@ import mlx.core as mx
 import numpy as np
 
 from sglang_mlx_plugin.engine import logprobs as logprobs_module
+from sglang_mlx_plugin.engine.kernels import Kernels
 from sglang_mlx_plugin.engine.penalties import PenaltyState
 from sglang_mlx_plugin.engine.planner import MAX_PADDING, ForwardPass, plan, split_at_borders
 from sglang_mlx_plugin.engine.sampling import edit_logits
@@ -79,6 +80,7 @@ class Engine:
         head: The gate in front of the model's output head.
         max_rows: Highest request row.
         aux_store: State that is not sliceable by token; None for a model without.
+        kernels: What its passes use in place of mlx-lm's functions, installed already.
 
     MLX streams belong to threads: the engine must be used in the thread that made it.
     """
@@ -93,11 +95,13 @@ class Engine:
         head: HeadGate,
         max_rows: int,
         aux_store: AuxStore | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
         self.loaded = loaded
         self.layout = layout
         self.kv_store = kv_store
         self.aux_store = aux_store
+        self.kernels = kernels or Kernels()
         self.sampler = sampler
         self.head = head
         self._last_tokens = mx.zeros((max_rows + 1,), mx.int32)
@@ -228,10 +232,12 @@ class Engine:
             tokens = mx.array(part.tokens)
         if self.aux_store is None:
             caches = self.layout.caches(part.view, self.kv_store)
-            return self.head.run(self.loaded.model, tokens, caches, picks)
+            with self.kernels.active():
+                return self.head.run(self.loaded.model, tokens, caches, picks)
         states = self.aux_store.caches(part.view)
         caches = self.layout.caches(part.view, self.kv_store, states)
-        out = self.head.run(self.loaded.model, tokens, caches, picks)
+        with self.kernels.active():
+            out = self.head.run(self.loaded.model, tokens, caches, picks)
         self.aux_store.store(part.view, states, keep=keep_state)
         return out
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from . import checks
-from .checks import CheckedSampler, check_sampled
+from .checks import CheckedAttention, CheckedSampler, check_sampled
 from .manager import HookManager, get_manager
 
 if TYPE_CHECKING:
     from .types import (
+        Attention,
+        AttentionSpec,
         ConcurrencyLimits,
         DeviceChoice,
         KVStore,
@@ -76,6 +78,16 @@ class Hooks:
         to find.
         """
         return self.create_kv_store(dataclasses.replace(spec, capacity=1)).bytes_per_token
+
+    def create_attention(self, spec: AttentionSpec) -> Attention:
+        """Ask ``sglang_mlx_create_attention``.
+
+        Returns:
+            The kernel; a vendor's in a `CheckedAttention` that looks at its first answer.
+        """
+        answer, who = self.manager.ask("sglang_mlx_create_attention", spec=spec)
+        kernel = checks.check_attention(answer, who)
+        return kernel if who.plugin.builtin else CheckedAttention(kernel, who)
 
     def create_sampler(self, spec: SamplerSpec) -> Sampler:
         """Ask ``sglang_mlx_create_sampler``.

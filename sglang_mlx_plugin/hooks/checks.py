@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from sglang_mlx_plugin.engine.types import SamplingRows
 
     from .plugins import Implementation
-    from .types import KVStoreSpec, RequestPoolSpec, Sampler
+    from .types import Attention, KVStoreSpec, RequestPoolSpec, Sampler
 
 __all__ = [
+    "CheckedAttention",
     "CheckedSampler",
+    "check_attention",
     "check_device",
     "check_kv_store",
     "check_loaded_model",
@@ -209,6 +211,47 @@ class CheckedSampler:
         tokens = self.inner(logits, rows, positions)
         check_sampled(tokens, logits.shape[0], self.who)
         return tokens
+
+
+def check_attention(answer: Any, who: Implementation) -> Attention:
+    """Something callable."""
+    if not callable(answer):
+        _refuse(
+            who, _show(answer), "a callable (queries, keys, values, *, scale, mask, sinks) -> out"
+        )
+    return answer  # type: ignore[no-any-return]
+
+
+class CheckedAttention:
+    """An attention kernel whose first answer is looked at, shape and dtype.
+
+    Args:
+        inner: The kernel.
+        who: Whose it is.
+    """
+
+    def __init__(self, inner: Attention, who: Implementation) -> None:
+        self.inner = inner
+        self.who = who
+        self._checked = False
+
+    def __call__(
+        self, queries: mx.array, keys: mx.array, values: mx.array, **rest: Any
+    ) -> mx.array:
+        """Attend (see `sglang_mlx_plugin.hooks.types.Attention`)."""
+        out = self.inner(queries, keys, values, **rest)
+        if not self._checked:
+            expected = (*queries.shape[:3], values.shape[3])
+            shape, dtype = getattr(out, "shape", None), getattr(out, "dtype", None)
+            if shape != expected or dtype != queries.dtype:
+                came = f"{dtype} {tuple(shape)}" if shape is not None else _show(out)
+                _refuse(
+                    self.who,
+                    f"from its attention kernel {came}",
+                    f"{queries.dtype} of shape {expected}",
+                )
+            self._checked = True
+        return out
 
 
 def _refuse(who: Implementation, came: str, expected: str) -> NoReturn:

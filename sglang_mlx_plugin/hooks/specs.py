@@ -18,6 +18,8 @@ from .markers import hookspec
 
 if TYPE_CHECKING:
     from .types import (
+        Attention,
+        AttentionSpec,
         ConcurrencyLimits,
         DeviceChoice,
         KVStore,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "sglang_mlx_alloc_memory_pool",
     "sglang_mlx_auxiliary_slots_per_request",
+    "sglang_mlx_create_attention",
     "sglang_mlx_create_kv_store",
     "sglang_mlx_create_request_pool",
     "sglang_mlx_create_sampler",
@@ -185,6 +188,42 @@ def sglang_mlx_create_kv_store(spec: KVStoreSpec) -> KVStore | None:
 
     Exceptions:
         Stop the launch with the plugin's name.
+
+    Since:
+        0.1.0
+    """
+
+
+@hookspec(firstresult=True)
+def sglang_mlx_create_attention(spec: AttentionSpec) -> Attention | None:
+    """Create the attention kernel.
+
+    When called:
+        Once for each engine, at start-up. What it answers is called once for each attention
+        layer of each forward pass, by models that attend through
+        ``mlx_lm.models.base.scaled_dot_product_attention``.
+
+    Process and thread:
+        Each scheduler process, in the engine's MLX thread; its answer likewise, while a
+        step's graph is built.
+
+    Args:
+        spec: An `AttentionSpec`: ``layers``, ``dtype``, ``device``.
+
+    Answer:
+        An `Attention`, called as ``attention(queries, keys, values, scale=, mask=, sinks=)``
+        with queries (B, heads, N, key_dim), keys (B, kv_heads, S, key_dim) and values (B,
+        kv_heads, S, value_dim). It returns a lazy (B, heads, N, value_dim) of the queries'
+        dtype and reads nothing back from the device. It may hand what it does not support to
+        ``mx.fast.scaled_dot_product_attention``. The first answer's shape and dtype are
+        checked.
+
+    None:
+        The built-in: MLX's own kernel on Metal and CUDA, grouped products on a CPU.
+
+    Exceptions:
+        From the hook: stop the launch with the plugin's name. From the kernel itself: end
+        the scheduler, as any failure of a step does.
 
     Since:
         0.1.0

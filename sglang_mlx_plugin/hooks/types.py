@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sglang_mlx_plugin.engine.types import BatchView, SamplingRows
 
 __all__ = [
+    "Attention",
+    "AttentionSpec",
     "ConcurrencyLimits",
     "DeviceChoice",
     "KVLayerSpec",
@@ -211,6 +213,54 @@ class KVStore(Protocol):
 
     def arrays(self) -> list[mx.array]:
         """The arrays that hold the state, to be evaluated with a step's results."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSpec:
+    """What the attention kernel must handle.
+
+    Attributes:
+        layers: Shape of each attention layer whose keys and values the KV store holds; a
+            layer that it does not hold may call the kernel too.
+        dtype: Name of the MLX dtype of activations.
+        device: MLX back end.
+    """
+
+    layers: tuple[KVLayerSpec, ...]
+    dtype: str
+    device: DeviceKind
+
+
+@runtime_checkable
+class Attention(Protocol):
+    """Scaled dot-product attention, as `mlx.core.fast.scaled_dot_product_attention`."""
+
+    def __call__(
+        self,
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        *,
+        scale: float,
+        mask: mx.array | str | None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        """Attend.
+
+        Args:
+            queries: (B, heads, N, key_dim).
+            keys: (B, kv_heads, S, key_dim); ``kv_heads`` divides ``heads``.
+            values: (B, kv_heads, S, value_dim).
+            scale: Scores are multiplied by this before the softmax.
+            mask: None; ``"causal"``: query i sees the keys up to S - N + i; bool, true where
+                a key is seen; or floating, added to the scores. An array is broadcast to
+                (B, heads, N, S).
+            sinks: (heads,) scores that take part in the softmax and have no value, or None.
+
+        Returns:
+            (B, heads, N, value_dim), lazy, of the dtype of `queries`.
+        """
         ...
 
 

@@ -194,6 +194,7 @@ class MlxModelRunner(ModelRunner):
             max_rows=self.max_running_requests,
             device=self.device_choice.kind,
             create_kv_store=self.hooks.create_kv_store,
+            create_attention=self.hooks.create_attention,
             create_sampler=self.hooks.create_sampler,
             auxiliary_slots=self.sizes.auxiliary,
             auxiliary_versions=self.auxiliary_versions,

@@ -12,6 +12,7 @@ import pytest
 from sglang_mlx_plugin import hookimpl
 from sglang_mlx_plugin.hooks import HookError, HookManager, Hooks, Plugin, check_sampled
 from sglang_mlx_plugin.hooks.types import (
+    AttentionSpec,
     ConcurrencyLimits,
     DeviceChoice,
     KVLayerSpec,
@@ -276,6 +277,36 @@ def test_pool_without_room(hooks: Callable[..., Hooks], room: Any) -> None:
 def test_pool_that_fits(hooks: Callable[..., Hooks]) -> None:
     pool = Pool()
     assert hooks("sglang_mlx_create_request_pool", pool).create_request_pool(POOL_SPEC) is pool
+
+
+ATTENTION_SPEC = AttentionSpec(layers=(), dtype="float32", device="cpu")
+
+
+def test_attention_that_cannot_be_called(hooks: Callable[..., Hooks]) -> None:
+    hook = "sglang_mlx_create_attention"
+    asked = hooks(hook, 3)
+    assert_refused(lambda: asked.create_attention(ATTENTION_SPEC), hook, "a callable")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "came"),
+    [
+        ((2, 4, 3, 8), "float32", "float32 (2, 4, 3, 8)"),
+        ((2, 4, 3, 6), "float16", "float16 (2, 4, 3, 6)"),
+    ],
+)
+def test_attention_that_returns_another_shape(
+    hooks: Callable[..., Hooks], shape: tuple[int, ...], dtype: str, came: str
+) -> None:
+    import mlx.core as mx
+
+    hook = "sglang_mlx_create_attention"
+    asked = hooks(hook, lambda *arrays, **rest: mx.zeros(shape, getattr(mx, dtype)))
+    attention = asked.create_attention(ATTENTION_SPEC)
+    queries, keys, values = mx.zeros((2, 4, 3, 8)), mx.zeros((2, 2, 5, 8)), mx.zeros((2, 2, 5, 6))
+    assert_refused(
+        lambda: attention(queries, keys, values, scale=1.0, mask=None), hook, came, "(2, 4, 3, 6)"
+    )
 
 
 def test_sampler_that_cannot_be_called(hooks: Callable[..., Hooks]) -> None:

@@ -50,9 +50,14 @@ def test_no_hook_is_called_in_a_step(counted: tuple[Hooks, list[str]]) -> None:
         max_rows=1,
         device="cpu",
         create_kv_store=hooks.create_kv_store,
+        create_attention=hooks.create_attention,
         create_sampler=hooks.create_sampler,
     )
-    assert set(calls) == {"sglang_mlx_create_kv_store", "sglang_mlx_create_sampler"}
+    assert set(calls) == {
+        "sglang_mlx_create_attention",
+        "sglang_mlx_create_kv_store",
+        "sglang_mlx_create_sampler",
+    }
     calls.clear()
 
     def step(prefix: int, tokens: list[int]) -> int:

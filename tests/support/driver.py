@@ -12,7 +12,7 @@ from sglang_mlx_plugin.engine.device import lend_blas
 
 lend_blas()
 
-from sglang_mlx_plugin.engine import assemble, kv_store, sampling  # noqa: E402
+from sglang_mlx_plugin.engine import assemble, kernels, kv_store, sampling  # noqa: E402
 from sglang_mlx_plugin.engine.step import Engine, PendingStep  # noqa: E402
 from sglang_mlx_plugin.engine.types import (  # noqa: E402
     TOP_K_ALL,
@@ -71,6 +71,7 @@ def engine_of(
         max_rows=rows,
         device="cpu",
         create_kv_store=kv_store.create_kv_store,
+        create_attention=kernels.create_attention,
         create_sampler=sampling.create_sampler,
         auxiliary_slots=rows + SNAPSHOTS,
     )

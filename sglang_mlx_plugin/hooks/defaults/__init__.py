@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from . import (
+    attention,
     auxiliary_slots,
     device,
     kv_store,
@@ -27,6 +28,7 @@ MODULES: tuple[ModuleType, ...] = (
     server_args,
     model,
     kv_store,
+    attention,
     sampler,
     auxiliary_slots,
     max_running_requests,

@@ -46,6 +46,7 @@ sglang_mlx_device = recorded(defaults.device.sglang_mlx_device)
 sglang_mlx_server_args_defaults = recorded(defaults.server_args.sglang_mlx_server_args_defaults)
 sglang_mlx_load_model = recorded(defaults.model.sglang_mlx_load_model)
 sglang_mlx_create_kv_store = recorded(defaults.kv_store.sglang_mlx_create_kv_store)
+sglang_mlx_create_attention = recorded(defaults.attention.sglang_mlx_create_attention)
 sglang_mlx_create_sampler = recorded(defaults.sampler.sglang_mlx_create_sampler)
 sglang_mlx_create_request_pool = recorded(defaults.request_pool.sglang_mlx_create_request_pool)
 sglang_mlx_auxiliary_slots_per_request = recorded(
