@@ -17,7 +17,7 @@ from ..errors import stop_launch
 from .honoured import HONOURED
 from .irrelevant import IRRELEVANT
 from .refused import REFUSED
-from .rules import Honoured, Irrelevant, Refused, Rule
+from ..rules import Honoured, Irrelevant, Refused, Rule
 
 __all__ = [
     "ARGUMENTS",

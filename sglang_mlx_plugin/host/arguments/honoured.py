@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rules import Honoured
+from ..rules import Honoured
 
 __all__ = ["HONOURED"]
 

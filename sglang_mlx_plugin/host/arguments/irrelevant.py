@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rules import Irrelevant
+from ..rules import Irrelevant
 
 __all__ = ["IRRELEVANT"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rules import Refused, any_of, at_most
+from ..rules import Refused, any_of, at_most
 
 __all__ = ["REFUSED"]
 

@@ -1,4 +1,4 @@
-"""What can become of one of SGLang's arguments on MLX."""
+"""What can become of one of SGLang's server arguments or request fields on MLX."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ __all__ = ["Honoured", "Irrelevant", "Refused", "Rule", "any_of", "at_most"]
 
 @dataclass(frozen=True)
 class Honoured:
-    """The argument does what it does elsewhere.
+    """The argument or field does what it does elsewhere.
 
     Attributes:
         by: ``sglang`` or the module of ours that sees to it.
+        shown_by: The test that shows it, as ``file::function``.
     """
 
     by: str = "sglang"
+    shown_by: str = ""
 
 
 @dataclass(frozen=True)
 class Irrelevant:
-    """The argument cannot matter on MLX; setting it gives one line of warning.
+    """It cannot matter on MLX; a server argument that is set gives one line of warning.
 
     Attributes:
         why: A clause that follows "because".
@@ -35,10 +37,10 @@ class Irrelevant:
 
 @dataclass(frozen=True)
 class Refused:
-    """The argument asks for something that MLX cannot do; the launch stops.
+    """It asks for something that MLX cannot do; the launch stops, or the request is a 400.
 
     Attributes:
-        why: What follows the flag and its value.
+        why: What follows the flag or field and its value.
         instead: What to do, after a semicolon.
         accepts: Whether a value asks for nothing and may pass, besides the default.
     """
