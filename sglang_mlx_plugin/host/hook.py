@@ -25,6 +25,8 @@ class Hook:
         kind: Name of the `HookType`.
         fails: What a user would meet if it were missing.
         essential: Without it nothing is MLX's; no setting lets a launch go on.
+        only_if_loaded: Registered only where SGLang has loaded the module by itself: importing
+            the HTTP server into a process that embeds an `Engine` would be waste.
     """
 
     target: str
@@ -32,6 +34,7 @@ class Hook:
     kind: Literal["BEFORE", "AFTER", "AROUND", "REPLACE"]
     fails: str
     essential: bool = False
+    only_if_loaded: bool = False
 
     @property
     def module(self) -> str:

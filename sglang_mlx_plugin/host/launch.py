@@ -30,6 +30,7 @@ from .errors import one_sentence, stop_launch
 from .failure_note import end_child, waiting_for_children
 from .hook import Hook
 from .model_check import check_model_folder, find_model
+from .surface import routes
 
 __all__ = [
     "HOOKS",
@@ -57,6 +58,11 @@ def _resolve_once(original: Callable[..., None], server_args: Any) -> None:
 
 def _launch_subprocesses(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """AROUND `Engine._launch_subprocesses`: verify, and translate a child's failure."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    # By now `launch_server` has loaded the HTTP server; an embedded `Engine` never does.
+    register_hooks()
+    HookRegistry.apply_hooks()
     verify_launch()
     with waiting_for_children():
         return original(*args, **kwargs)
@@ -229,6 +235,26 @@ HOOKS: tuple[Hook, ...] = (
         "hybrid models reuse prefixes without their state",
         essential=True,
     ),
+    Hook(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager.generate_request",
+        routes.generate_request,
+        "AROUND",
+        "fields of a request that MLX cannot honour are ignored",
+    ),
+    Hook(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request",
+        routes.validate_one_request,
+        "AROUND",
+        "token ids outside the vocabulary reach the model",
+    ),
+    Hook(
+        "sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.handle_request",
+        routes.handle_request,
+        "AROUND",
+        'text for true or false ("logprobs": "yes") is taken for true',
+        only_if_loaded=True,
+    ),
+    *releases.hooks_of_later_releases(),
 )
 
 
@@ -248,12 +274,15 @@ def register_hooks(*, everything: bool = False) -> None:
     is quick, and the detokenizer never imports the scheduler.
 
     Args:
-        everything: All of them, as the main process needs when the gate is passed.
+        everything: Also those whose module is not loaded yet, as the main process needs when
+            the gate is passed.
     """
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     for hook in HOOKS:
-        wanted = everything or hook.module in _EARLY or hook.module in sys.modules
+        wanted = hook.module in sys.modules or (
+            not hook.only_if_loaded and (everything or hook.module in _EARLY)
+        )
         if wanted and hook not in _registered:
             _registered.append(hook)
             HookRegistry.register(hook.target, hook.function, HookType[hook.kind], source=_source())

@@ -18,6 +18,8 @@ from packaging.version import InvalidVersion, Version
 from sglang_mlx_plugin._env import is_set
 
 from .errors import stop_launch
+from .hook import Hook
+from .surface import routes
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -28,6 +30,7 @@ __all__ = [
     "SUPPORTED",
     "argument_defaults",
     "check_release",
+    "hooks_of_later_releases",
     "installed_version",
     "no_capabilities",
     "refuse",
@@ -101,6 +104,30 @@ def check_release(installed: str | None = None, environ: Mapping[str, str] = os.
             text,
             window(),
         )
+
+
+def hooks_of_later_releases() -> tuple[Hook, ...]:
+    """Our hooks on functions that not every supported release has, if the installed one does."""
+    if not _reaches("0.5.22"):
+        # There the route itself, which FastAPI holds, streams: no hook reaches it, and a stream
+        # that is refused says so in its first event.
+        return ()
+    return (
+        Hook(
+            "sglang.srt.entrypoints.http_server.serve_generate_request",
+            routes.serve_generate_request,
+            "AROUND",
+            "a stream that is refused answers 200 first",
+            only_if_loaded=True,
+        ),
+    )
+
+
+def _reaches(release: str) -> bool:
+    try:
+        return Version(Version(installed_version() or "").base_version) >= Version(release)
+    except InvalidVersion:
+        return True
 
 
 def no_capabilities() -> Any:

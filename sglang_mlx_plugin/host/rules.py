@@ -15,11 +15,9 @@ class Honoured:
 
     Attributes:
         by: ``sglang`` or the module of ours that sees to it.
-        shown_by: The test that shows it, as ``file::function``.
     """
 
     by: str = "sglang"
-    shown_by: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from ..contract import Contract, group
 
 _SRT = "sglang.srt"
 _OURS = "sglang_mlx_plugin.host.launch"
+_ROUTES = "sglang_mlx_plugin.host.surface.routes"
 
 ROWS: tuple[Contract, ...] = (
     Contract(
@@ -83,6 +84,42 @@ ROWS: tuple[Contract, ...] = (
         why="puts our worker where SGLang builds its own",
         breaks="the model is served by torch, or not at all",
         gone_when="SGLang asks the platform for the worker's class",
+    ),
+    Contract(
+        target=f"{_SRT}.managers.tokenizer_manager.TokenizerManager.generate_request",
+        use="replace",
+        ours=f"{_ROUTES}.generate_request",
+        why="every route and Engine.generate end here, so requests are checked here",
+        breaks="fields of a request that MLX cannot honour are ignored",
+        gone_when="SGLang asks the platform which requests it can serve",
+    ),
+    Contract(
+        target=f"{_SRT}.managers.tokenizer_manager.TokenizerManager._validate_one_request",
+        use="replace",
+        ours=f"{_ROUTES}.validate_one_request",
+        why="token ids are checked against the vocabulary when they are known",
+        breaks="token ids outside the vocabulary reach the model",
+    ),
+    Contract(
+        target=f"{_SRT}.entrypoints.openai.serving_base.OpenAIServingBase.handle_request",
+        use="replace",
+        ours=f"{_ROUTES}.handle_request",
+        why="pydantic makes true of the text yes before anything else can look",
+        breaks='text for true or false ("logprobs": "yes") is taken for true',
+    ),
+    Contract(
+        target=f"{_SRT}.entrypoints.http_server.serve_generate_request",
+        use="replace",
+        ours=f"{_ROUTES}.serve_generate_request",
+        why="a streamed /generate answers 200 before the request is looked at",
+        breaks="a stream that is refused answers 200 first",
+        since="0.5.22",
+    ),
+    Contract(
+        target=f"{_SRT}.entrypoints.http_server._create_error_response",
+        use="call",
+        why="a refused request answers as SGLang's other refusals do",
+        breaks="a streamed /generate that is refused answers 500",
     ),
     *group(
         f"{_SRT}.managers.scheduler.Scheduler",

@@ -14,10 +14,10 @@ from typing import Any
 
 from .. import releases
 from ..errors import stop_launch
+from ..rules import Honoured, Irrelevant, Refused, Rule
 from .honoured import HONOURED
 from .irrelevant import IRRELEVANT
 from .refused import REFUSED
-from ..rules import Honoured, Irrelevant, Refused, Rule
 
 __all__ = [
     "ARGUMENTS",

@@ -8,7 +8,7 @@ __all__ = ["HONOURED"]
 
 # What the scheduler, the tokenizer, the detokenizer and the HTTP server do by themselves.
 _BY_SGLANG = """
-tokenizer_path tokenizer_mode tokenizer_backend tokenizer_worker_num detokenizer_worker_num
+tokenizer_path tokenizer_mode tokenizer_backend detokenizer_worker_num
 skip_tokenizer_init context_length model_config_parser
 max_queued_requests chunked_prefill_size prefill_decode_interval prefill_decode_interval_min_bs
 max_prefill_tokens prefill_max_requests schedule_policy enable_priority_scheduling

@@ -39,6 +39,11 @@ REFUSED: dict[str, Refused] = {
         "keeps snapshots of recurrent states in buffers of a CUDA pool, and MLX needs none",
         accepts=any_of("auto", "no_buffer"),
     ),
+    "tokenizer_worker_num": Refused(
+        "starts workers in which SGLang loads no plugin, so nothing would check their requests",
+        "use --tokenizer-worker-num 1",
+        at_most(1),
+    ),
     "tp_size": Refused(
         "tensor parallelism is not available on MLX yet: " + _ONE_MACHINE,
         "use --tp-size 1, and --dp-size for several replicas",
