@@ -285,7 +285,12 @@ answers["resolved"] = {
                  "disable_overlap_schedule", "grammar_backend", "max_total_tokens")
 }
 answers["heavy after the gate"] = "sglang.srt.managers.scheduler" in sys.modules
-answers["unhooked"] = [hook.target for hook in launch.HOOKS if hook.problem()]
+answers["http server"] = "sglang.srt.entrypoints.http_server" in sys.modules
+answers["unhooked"] = [
+    hook.target
+    for hook in launch.HOOKS
+    if not (hook.only_if_loaded and hook.module not in sys.modules) and hook.problem()
+]
 answers["mlx in the main process"] = "mlx.core" in sys.modules
 
 scheduler = sys.modules["sglang.srt.managers.scheduler"].Scheduler
@@ -374,6 +379,8 @@ def test_the_gate_lets_a_good_launch_pass(gate: dict[str, Any]) -> None:
     assert gate["good"] is None
     assert gate["heavy after the gate"] is True
     assert gate["unhooked"] == []
+    # An embedded engine does not pay for a server that it has no use for.
+    assert gate["http server"] is False
     assert gate["mlx in the main process"] is False
 
 
