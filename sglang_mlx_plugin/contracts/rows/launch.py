@@ -116,6 +116,14 @@ ROWS: tuple[Contract, ...] = (
         since="0.5.22",
     ),
     Contract(
+        target=f"{_SRT}.entrypoints.http_server.generate_contract_error",
+        use="replace",
+        ours=f"{_ROUTES}.generate_contract_error",
+        why="the gate of the JSON schema names no field",
+        breaks="a sampling parameter of the wrong type is refused without its name",
+        since="0.5.22",
+    ),
+    Contract(
         target=f"{_SRT}.entrypoints.http_server._create_error_response",
         use="call",
         why="a refused request answers as SGLang's other refusals do",

@@ -19,7 +19,7 @@ import numpy as np
 from ..rules import Refused
 from .native import EMBEDDING, GENERATE, SAMPLING
 
-__all__ = ["RequestRefused", "check_body", "check_request", "check_tokens"]
+__all__ = ["RequestRefused", "check_body", "check_request", "check_sampling", "check_tokens"]
 
 
 class RequestRefused(ValueError):
@@ -49,7 +49,18 @@ def check_request(request: Any) -> None:
     for name, rule in GENERATE.items():
         if isinstance(rule, Refused) and _asks(getattr(request, name, None)):
             _refuse(name, rule)
-    given = request.sampling_params
+    check_sampling(request.sampling_params)
+
+
+def check_sampling(given: Any) -> None:
+    """Refuse sampling parameters that are no such thing, or that MLX cannot honour.
+
+    Args:
+        given: ``sampling_params`` of a request: an object, one for each prompt, or None.
+
+    Raises:
+        RequestRefused: with the parameter's name.
+    """
     if given is None:
         return
     for parameters in given if isinstance(given, list) else [given]:

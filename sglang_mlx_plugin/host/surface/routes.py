@@ -11,9 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .check import RequestRefused, check_body, check_request, check_tokens
+from .check import RequestRefused, check_body, check_request, check_sampling, check_tokens
 
-__all__ = ["generate_request", "handle_request", "serve_generate_request", "validate_one_request"]
+__all__ = [
+    "generate_contract_error",
+    "generate_request",
+    "handle_request",
+    "serve_generate_request",
+    "validate_one_request",
+]
 
 
 def generate_request(
@@ -62,3 +68,13 @@ async def serve_generate_request(original: Callable[..., Any], obj: Any, request
     except RequestRefused as refused:
         return _create_error_response(refused)
     return await original(obj, request)
+
+
+def generate_contract_error(original: Callable[..., str | None], body: Any) -> str | None:
+    """AROUND `http_server.generate_contract_error`: upstream's words name no field."""
+    try:
+        if isinstance(body, dict):
+            check_sampling(body.get("sampling_params"))
+    except RequestRefused as refused:
+        return str(refused)
+    return original(body)
