@@ -112,22 +112,21 @@ def hooks_of_later_releases() -> tuple[Hook, ...]:
         # There the route itself, which FastAPI holds, streams: no hook reaches it, and a stream
         # that is refused says so in its first event.
         return ()
-    return tuple(
+    return (
         Hook(
-            f"sglang.srt.entrypoints.http_server.{name}", ours, "AROUND", fails, only_if_loaded=True
-        )
-        for name, ours, fails in (
-            (
-                "serve_generate_request",
-                routes.serve_generate_request,
-                "a stream that is refused answers 200 first",
-            ),
-            (
-                "generate_contract_error",
-                routes.generate_contract_error,
-                "a sampling parameter of the wrong type is refused without its name",
-            ),
-        )
+            "sglang.srt.entrypoints.http_server.serve_generate_request",
+            routes.serve_generate_request,
+            "AROUND",
+            "a stream that is refused answers 200 first",
+            only_if_loaded=True,
+        ),
+        Hook(
+            "sglang.srt.entrypoints.http_server.generate_contract_error",
+            routes.generate_contract_error,
+            "AROUND",
+            "a sampling parameter of the wrong type is refused without its name",
+            only_if_loaded=True,
+        ),
     )
 
 
