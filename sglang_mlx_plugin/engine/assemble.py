@@ -16,11 +16,25 @@ from sglang_mlx_plugin.engine.head import HeadGate
 from sglang_mlx_plugin.engine.kernels import Kernels
 from sglang_mlx_plugin.engine.layout_check import choose_layout
 from sglang_mlx_plugin.engine.step import Engine
-from sglang_mlx_plugin.hooks.types import AttentionSpec, KVStoreSpec, SamplerSpec
+from sglang_mlx_plugin.hooks.types import (
+    AttentionSpec,
+    KVStoreSpec,
+    LogitsProcessorSpec,
+    SamplerSpec,
+    SwiGLUSpec,
+)
 
 if TYPE_CHECKING:
     from sglang_mlx_plugin.engine.caches import CacheLayout
-    from sglang_mlx_plugin.hooks.types import Attention, DeviceKind, KVStore, LoadedModel, Sampler
+    from sglang_mlx_plugin.hooks.types import (
+        Attention,
+        DeviceKind,
+        KVStore,
+        LoadedModel,
+        LogitsProcessor,
+        Sampler,
+        SwiGLU,
+    )
 
 __all__ = ["Prepared", "build_engine", "prepare"]
 
@@ -92,6 +106,8 @@ def build_engine(
     device: DeviceKind,
     create_kv_store: Callable[[KVStoreSpec], KVStore],
     create_attention: Callable[[AttentionSpec], Attention],
+    create_swiglu: Callable[[SwiGLUSpec], SwiGLU],
+    create_logits_processor: Callable[[LogitsProcessorSpec], LogitsProcessor],
     create_sampler: Callable[[SamplerSpec], Sampler],
     auxiliary_slots: int = 0,
     auxiliary_versions: int = OVERLAPPED_VERSIONS,
@@ -106,6 +122,8 @@ def build_engine(
         device: MLX back end.
         create_kv_store: Answers ``sglang_mlx_create_kv_store``.
         create_attention: Answers ``sglang_mlx_create_attention``.
+        create_swiglu: Answers ``sglang_mlx_create_swiglu``.
+        create_logits_processor: Answers ``sglang_mlx_create_logits_processor``.
         create_sampler: Answers ``sglang_mlx_create_sampler``.
         auxiliary_slots: Slots for state that is not sliceable by token; at least one for
             each row, where the model has such state.
@@ -117,15 +135,20 @@ def build_engine(
     states = None
     if prepared.layout.has_state:
         states = AuxStore(prepared.layout.states, auxiliary_slots or max_rows, auxiliary_versions)
-    spec = AttentionSpec(layers=prepared.layout.layers, dtype=prepared.loaded.dtype, device=device)
-    kernels = Kernels.of(create_attention(spec), device)
+    dtype, vocab = prepared.loaded.dtype, prepared.loaded.vocab_size
+    kernels = Kernels.of(
+        create_attention(AttentionSpec(layers=prepared.layout.layers, dtype=dtype, device=device)),
+        create_swiglu(SwiGLUSpec(dtype=dtype, device=device)),
+    )
     kernels.install(prepared.loaded.model)
-    sampler = create_sampler(SamplerSpec(vocab_size=prepared.loaded.vocab_size, device=device))
     return Engine(
         prepared.loaded,
         layout=prepared.layout,
         kv_store=store,
-        sampler=sampler,
+        process_logits=create_logits_processor(
+            LogitsProcessorSpec(vocab_size=vocab, device=device)
+        ),
+        sampler=create_sampler(SamplerSpec(vocab_size=vocab, device=device)),
         head=prepared.head,
         max_rows=max_rows,
         aux_store=states,

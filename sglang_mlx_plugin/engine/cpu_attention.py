@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 import mlx.core as mx
+from mlx_lm.models.activations import swiglu as plain_swiglu
 
 __all__ = ["CpuAttention", "faster_exp", "swiglu_of"]
 
@@ -53,6 +54,8 @@ def swiglu_of(exp: Exp) -> Callable[[mx.array, mx.array], mx.array]:
     """``silu(gate) * x`` (`mlx_lm.models.activations.swiglu`) with this ``exp``."""
 
     def swiglu(gate: mx.array, x: mx.array) -> mx.array:
+        if gate.dtype != mx.float32:
+            return plain_swiglu(gate, x)
         return gate * x / (exp(-gate) + 1.0)
 
     return swiglu

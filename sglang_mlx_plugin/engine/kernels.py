@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     import mlx.nn as nn
 
-    from sglang_mlx_plugin.hooks.types import Attention, AttentionSpec, DeviceKind
+    from sglang_mlx_plugin.hooks.types import Attention, AttentionSpec, SwiGLU, SwiGLUSpec
 
-__all__ = ["Kernels", "create_attention", "fused_attention"]
+__all__ = ["Kernels", "create_attention", "create_swiglu", "fused_attention"]
 
 _original_attention = base.scaled_dot_product_attention
 _original_swiglu = activations.swiglu
@@ -55,6 +55,15 @@ def create_attention(spec: AttentionSpec) -> Attention:
     return fused_attention
 
 
+def create_swiglu(spec: SwiGLUSpec) -> SwiGLU:
+    """The built-in gate for `spec`: mlx-lm's own, or on a CPU with the faster exponential."""
+    if spec.device == "cpu" and spec.dtype == "float32":
+        exp = cpu_attention.faster_exp()
+        if exp is not mx.exp:
+            return cpu_attention.swiglu_of(exp)
+    return _original_swiglu
+
+
 class _Active(threading.local):
     kernels: Kernels | None = None
 
@@ -73,25 +82,24 @@ class Kernels:
     def __init__(
         self,
         attention: Attention | None = None,
-        swiglu: Callable[[mx.array, mx.array], mx.array] | None = None,
+        swiglu: SwiGLU | None = None,
     ) -> None:
         self.attention = attention
         self.swiglu = swiglu
 
     @classmethod
-    def of(cls, attention: Attention, device: DeviceKind) -> Kernels:
-        """The kernels of an engine on `device`.
+    def of(cls, attention: Attention, swiglu: SwiGLU) -> Kernels:
+        """The kernels of an engine.
 
         Args:
             attention: What ``sglang_mlx_create_attention`` answered.
-            device: MLX back end.
+            swiglu: What ``sglang_mlx_create_swiglu`` answered.
         """
-        # MLX's own needs no dispatcher: mlx-lm calls it already.
-        chosen = None if attention is fused_attention else attention
-        if device != "cpu":
-            return cls(chosen)
-        exp = cpu_attention.faster_exp()
-        return cls(chosen, None if exp is mx.exp else cpu_attention.swiglu_of(exp))
+        # MLX's own need no dispatcher: mlx-lm calls them already.
+        return cls(
+            None if attention is fused_attention else attention,
+            None if swiglu is _original_swiglu else swiglu,
+        )
 
     def install(self, model: nn.Module) -> int:
         """Bind the names in `model`'s modules to the dispatchers.
@@ -137,7 +145,7 @@ def _attention(
 
 def _swiglu(gate: mx.array, x: mx.array) -> mx.array:
     kernels = _active.kernels
-    if kernels is None or kernels.swiglu is None or gate.dtype != mx.float32:
+    if kernels is None or kernels.swiglu is None:
         return _original_swiglu(gate, x)
     return kernels.swiglu(gate, x)
 

@@ -286,10 +286,10 @@ class SlotKVCache:
         longest = int(view.kv_slots.shape[1])
         if window is not None and window >= longest:
             window = None
-        if window is None and not return_array and view.uniform:
-            if N == 1:
+        if window is None and not return_array:
+            if N == 1 and view.uniform:
                 return None
-            if view.batch_size == 1:
+            if N == view.width > 1 and view.causal:
                 return "causal"
         return self._pass.mask(window)
 

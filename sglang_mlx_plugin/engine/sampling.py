@@ -21,14 +21,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sglang_mlx_plugin.engine.types import SamplingRows
-    from sglang_mlx_plugin.hooks.types import SamplerSpec
+    from sglang_mlx_plugin.hooks.types import LogitsProcessor, LogitsProcessorSpec, SamplerSpec
 
-__all__ = ["BatchSampler", "create_sampler", "edit_logits", "keep_mask", "uniforms"]
+__all__ = [
+    "BatchSampler",
+    "create_logits_processor",
+    "create_sampler",
+    "edit_logits",
+    "keep_mask",
+    "uniforms",
+]
 
 
 def create_sampler(spec: SamplerSpec) -> BatchSampler:
     """Build the built-in sampler."""
     return BatchSampler(spec.vocab_size)
+
+
+def create_logits_processor(spec: LogitsProcessorSpec) -> LogitsProcessor:
+    """The built-in logits processor; it needs to know nothing of `spec`."""
+    return edit_logits
 
 
 def edit_logits(logits: mx.array, rows: SamplingRows) -> mx.array:

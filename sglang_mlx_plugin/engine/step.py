@@ -19,7 +19,6 @@ from sglang_mlx_plugin.engine import logprobs as logprobs_module
 from sglang_mlx_plugin.engine.kernels import Kernels
 from sglang_mlx_plugin.engine.penalties import PenaltyState
 from sglang_mlx_plugin.engine.planner import MAX_PADDING, ForwardPass, plan, split_at_borders
-from sglang_mlx_plugin.engine.sampling import edit_logits
 from sglang_mlx_plugin.engine.types import StepOutput, StepRequest
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from sglang_mlx_plugin.engine.head import HeadGate
     from sglang_mlx_plugin.engine.logprobs import LazyLogprobs
     from sglang_mlx_plugin.engine.types import SamplingRows
-    from sglang_mlx_plugin.hooks.types import KVStore, LoadedModel, Sampler
+    from sglang_mlx_plugin.hooks.types import KVStore, LoadedModel, LogitsProcessor, Sampler
 
 __all__ = ["Engine", "Forwarded", "PendingStep"]
 
@@ -76,6 +75,7 @@ class Engine:
         loaded: The model.
         layout: How the model's caches map onto the stores.
         kv_store: Keys and values.
+        process_logits: Applies grammar masks and biases.
         sampler: Chooses tokens.
         head: The gate in front of the model's output head.
         max_rows: Highest request row.
@@ -91,6 +91,7 @@ class Engine:
         *,
         layout: CacheLayout,
         kv_store: KVStore | None,
+        process_logits: LogitsProcessor,
         sampler: Sampler,
         head: HeadGate,
         max_rows: int,
@@ -102,6 +103,7 @@ class Engine:
         self.kv_store = kv_store
         self.aux_store = aux_store
         self.kernels = kernels or Kernels()
+        self.process_logits = process_logits
         self.sampler = sampler
         self.head = head
         self._last_tokens = mx.zeros((max_rows + 1,), mx.int32)
@@ -163,7 +165,7 @@ class Engine:
             penalised = logits
             if rows.penalties is not None:
                 penalised = self._penalties.apply(logits, request_rows, rows.penalties)
-            edited = edit_logits(penalised, rows)
+            edited = self.process_logits(penalised, rows)
             positions = mx.array(request.total_lens[wanted].astype(np.int32))
             chosen = self._sample(edited, rows, positions)
             if every:

@@ -94,6 +94,15 @@ class BatchView:
         total = self.host_prefix_lens + self.host_new_lens
         return bool((total == self.kv_slots.shape[1]).all())
 
+    @property
+    def causal(self) -> bool:
+        """Whether a plain causal mask says what each new token sees.
+
+        It does where all rows start at the same column and the longest fills the last one;
+        what a shorter row's padding sees is its own row's, and nobody reads its answer.
+        """
+        return bool((self.host_prefix_lens == self.kv_slots.shape[1] - self.width).all())
+
 
 @dataclass(slots=True, kw_only=True)
 class PenaltyRows:

@@ -13,6 +13,8 @@ text names the hook, the plugin, its distribution and version:
 ``hooks.load_model(request: LoadRequest) -> LoadedModel``
 ``hooks.create_kv_store(spec: KVStoreSpec) -> KVStore``
 ``hooks.kv_bytes_per_token(spec: KVStoreSpec) -> int`` (asks for a store of one token)
+``hooks.create_swiglu(spec: SwiGLUSpec) -> SwiGLU`` (a vendor's is checked at its first answer)
+``hooks.create_logits_processor(spec: LogitsProcessorSpec) -> LogitsProcessor`` (likewise, always)
 ``hooks.create_sampler(spec: SamplerSpec) -> Sampler`` (checks shape and dtype of each answer)
 ``hooks.create_request_pool(spec: RequestPoolSpec) -> pool``
 ``hooks.auxiliary_slots_per_request(limits: ConcurrencyLimits) -> int``

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from . import checks
-from .checks import CheckedAttention, CheckedSampler, check_sampled
+from .checks import (
+    CheckedAttention,
+    CheckedLogitsProcessor,
+    CheckedSampler,
+    CheckedSwiGLU,
+    check_sampled,
+)
 from .manager import HookManager, get_manager
 
 if TYPE_CHECKING:
@@ -20,9 +26,13 @@ if TYPE_CHECKING:
         KVStoreSpec,
         LoadedModel,
         LoadRequest,
+        LogitsProcessor,
+        LogitsProcessorSpec,
         RequestPoolSpec,
         Sampler,
         SamplerSpec,
+        SwiGLU,
+        SwiGLUSpec,
     )
 
 __all__ = ["Hooks", "check_sampled", "get_hooks"]
@@ -88,6 +98,25 @@ class Hooks:
         answer, who = self.manager.ask("sglang_mlx_create_attention", spec=spec)
         kernel = checks.check_attention(answer, who)
         return kernel if who.plugin.builtin else CheckedAttention(kernel, who)
+
+    def create_swiglu(self, spec: SwiGLUSpec) -> SwiGLU:
+        """Ask ``sglang_mlx_create_swiglu``.
+
+        Returns:
+            The gate; a vendor's in a `CheckedSwiGLU` that looks at its first answer.
+        """
+        answer, who = self.manager.ask("sglang_mlx_create_swiglu", spec=spec)
+        gate = checks.check_swiglu(answer, who)
+        return gate if who.plugin.builtin else CheckedSwiGLU(gate, who)
+
+    def create_logits_processor(self, spec: LogitsProcessorSpec) -> LogitsProcessor:
+        """Ask ``sglang_mlx_create_logits_processor``.
+
+        Returns:
+            The processor, in a `CheckedLogitsProcessor` that looks at each answer.
+        """
+        answer, who = self.manager.ask("sglang_mlx_create_logits_processor", spec=spec)
+        return CheckedLogitsProcessor(checks.check_logits_processor(answer, who), who)
 
     def create_sampler(self, spec: SamplerSpec) -> Sampler:
         """Ask ``sglang_mlx_create_sampler``.

@@ -17,20 +17,31 @@ if TYPE_CHECKING:
     from sglang_mlx_plugin.engine.types import SamplingRows
 
     from .plugins import Implementation
-    from .types import Attention, KVStoreSpec, RequestPoolSpec, Sampler
+    from .types import (
+        Attention,
+        KVStoreSpec,
+        LogitsProcessor,
+        RequestPoolSpec,
+        Sampler,
+        SwiGLU,
+    )
 
 __all__ = [
     "CheckedAttention",
+    "CheckedLogitsProcessor",
     "CheckedSampler",
+    "CheckedSwiGLU",
     "check_attention",
     "check_device",
     "check_kv_store",
     "check_loaded_model",
+    "check_logits_processor",
     "check_positive_int",
     "check_request_pool",
     "check_sampled",
     "check_sampler",
     "check_server_args_defaults",
+    "check_swiglu",
     "check_true",
 ]
 
@@ -252,6 +263,69 @@ class CheckedAttention:
                 )
             self._checked = True
         return out
+
+
+def check_swiglu(answer: Any, who: Implementation) -> SwiGLU:
+    """Something callable."""
+    if not callable(answer):
+        _refuse(who, _show(answer), "a callable (gate, x) -> out")
+    return answer  # type: ignore[no-any-return]
+
+
+class CheckedSwiGLU:
+    """A gate whose first answer is looked at, shape and dtype.
+
+    Args:
+        inner: The gate.
+        who: Whose it is.
+    """
+
+    def __init__(self, inner: SwiGLU, who: Implementation) -> None:
+        self.inner = inner
+        self.who = who
+        self._checked = False
+
+    def __call__(self, gate: mx.array, x: mx.array) -> mx.array:
+        """Gate (see `sglang_mlx_plugin.hooks.types.SwiGLU`)."""
+        out = self.inner(gate, x)
+        if not self._checked:
+            _same_form(out, gate, self.who, "gate")
+            self._checked = True
+        return out
+
+
+def check_logits_processor(answer: Any, who: Implementation) -> LogitsProcessor:
+    """Something callable."""
+    if not callable(answer):
+        _refuse(who, _show(answer), "a callable (logits, rows) -> logits")
+    return answer  # type: ignore[no-any-return]
+
+
+class CheckedLogitsProcessor:
+    """A logits processor whose answers are looked at: two tuples and two names, once a step.
+
+    Args:
+        inner: The processor.
+        who: Whose it is.
+    """
+
+    def __init__(self, inner: LogitsProcessor, who: Implementation) -> None:
+        self.inner = inner
+        self.who = who
+
+    def __call__(self, logits: mx.array, rows: SamplingRows) -> mx.array:
+        """Edit (see `sglang_mlx_plugin.hooks.types.LogitsProcessor`)."""
+        out = self.inner(logits, rows)
+        _same_form(out, logits, self.who, "logits processor")
+        return out
+
+
+def _same_form(out: Any, given: mx.array, who: Implementation, what: str) -> None:
+    """Refuse an answer of another shape or dtype than what was given."""
+    shape, dtype = getattr(out, "shape", None), getattr(out, "dtype", None)
+    if shape != given.shape or dtype != given.dtype:
+        came = f"{dtype} {tuple(shape)}" if shape is not None else _show(out)
+        _refuse(who, f"from its {what} {came}", f"{given.dtype} of shape {given.shape}")
 
 
 def _refuse(who: Implementation, came: str, expected: str) -> NoReturn:

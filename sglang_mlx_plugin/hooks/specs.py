@@ -26,9 +26,13 @@ if TYPE_CHECKING:
         KVStoreSpec,
         LoadedModel,
         LoadRequest,
+        LogitsProcessor,
+        LogitsProcessorSpec,
         RequestPoolSpec,
         Sampler,
         SamplerSpec,
+        SwiGLU,
+        SwiGLUSpec,
     )
 
 __all__ = [
@@ -36,8 +40,10 @@ __all__ = [
     "sglang_mlx_auxiliary_slots_per_request",
     "sglang_mlx_create_attention",
     "sglang_mlx_create_kv_store",
+    "sglang_mlx_create_logits_processor",
     "sglang_mlx_create_request_pool",
     "sglang_mlx_create_sampler",
+    "sglang_mlx_create_swiglu",
     "sglang_mlx_device",
     "sglang_mlx_load_model",
     "sglang_mlx_resolve_max_running_requests",
@@ -213,16 +219,86 @@ def sglang_mlx_create_attention(spec: AttentionSpec) -> Attention | None:
     Answer:
         An `Attention`, called as ``attention(queries, keys, values, scale=, mask=, sinks=)``
         with queries (B, heads, N, key_dim), keys (B, kv_heads, S, key_dim) and values (B,
-        kv_heads, S, value_dim). It returns a lazy (B, heads, N, value_dim) of the queries'
-        dtype and reads nothing back from the device. It may hand what it does not support to
-        ``mx.fast.scaled_dot_product_attention``. The first answer's shape and dtype are
-        checked.
+        kv_heads, S, value_dim). It returns (B, heads, N, value_dim) of the queries' dtype,
+        lazy: a kernel that evaluates keeps the scheduler waiting meanwhile. It may hand what
+        it does not support to ``mx.fast.scaled_dot_product_attention``. The first answer's
+        shape and dtype are checked.
 
     None:
-        The built-in: MLX's own kernel on Metal and CUDA, grouped products on a CPU.
+        The built-in: MLX's own kernel on Metal and CUDA; on a CPU grouped products, and for
+        wide passes torch's kernel.
 
     Exceptions:
         From the hook: stop the launch with the plugin's name. From the kernel itself: end
+        the scheduler, as any failure of a step does.
+
+    Since:
+        0.1.0
+    """
+
+
+@hookspec(firstresult=True)
+def sglang_mlx_create_swiglu(spec: SwiGLUSpec) -> SwiGLU | None:
+    """Create the gate of feed-forward layers.
+
+    When called:
+        Once for each engine, at start-up. What it answers is called once for each gated
+        layer of each forward pass, by models whose gate is
+        ``mlx_lm.models.activations.swiglu``.
+
+    Process and thread:
+        Each scheduler process, in the engine's MLX thread; its answer likewise, while a
+        step's graph is built.
+
+    Args:
+        spec: A `SwiGLUSpec`: ``dtype`` of the activations, ``device``.
+
+    Answer:
+        A `SwiGLU`, called as ``swiglu(gate, x)`` with two arrays of one shape (..., width)
+        and one dtype. It returns ``silu(gate) * x`` of that shape and dtype, lazy: a gate
+        that evaluates keeps the scheduler waiting meanwhile. The first answer's shape and
+        dtype are checked.
+
+    None:
+        The built-in: mlx-lm's own on Metal and CUDA; on a CPU one with a faster exponential,
+        and for wide passes torch's kernel.
+
+    Exceptions:
+        From the hook: stop the launch with the plugin's name. From the gate itself: end the
+        scheduler, as any failure of a step does.
+
+    Since:
+        0.1.0
+    """
+
+
+@hookspec(firstresult=True)
+def sglang_mlx_create_logits_processor(spec: LogitsProcessorSpec) -> LogitsProcessor | None:
+    """Create the logits processor: what edits logits before they are sampled.
+
+    When called:
+        Once for each engine, at start-up. What it answers is called once a step that samples.
+
+    Process and thread:
+        Each scheduler process, in the engine's MLX thread; its answer likewise, while a
+        step's graph is built.
+
+    Args:
+        spec: A `LogitsProcessorSpec`: ``vocab_size`` logits a row, ``device``.
+
+    Answer:
+        A `LogitsProcessor`, called as ``process(logits, rows)`` with logits float32 (B,
+        vocab_size) that penalties were applied to, and ``rows`` a `SamplingRows` of B
+        entries. It must apply ``rows.allowed`` (grammar masks) and ``rows.bias``, may edit
+        more, and returns a lazy float32 (B, vocab_size) of which tokens are sampled and
+        logprobs are taken; it reads nothing back from the device. Shape and dtype are
+        checked at every call, without evaluating anything.
+
+    None:
+        The built-in: the grammar mask, then the bias.
+
+    Exceptions:
+        From the hook: stop the launch with the plugin's name. From the processor itself: end
         the scheduler, as any failure of a step does.
 
     Since:

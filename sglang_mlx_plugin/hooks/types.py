@@ -28,9 +28,13 @@ __all__ = [
     "KVStoreSpec",
     "LoadRequest",
     "LoadedModel",
+    "LogitsProcessor",
+    "LogitsProcessorSpec",
     "RequestPoolSpec",
     "Sampler",
     "SamplerSpec",
+    "SwiGLU",
+    "SwiGLUSpec",
 ]
 
 DeviceKind = Literal["metal", "cuda", "cpu"]
@@ -260,6 +264,67 @@ class Attention(Protocol):
 
         Returns:
             (B, heads, N, value_dim), lazy, of the dtype of `queries`.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwiGLUSpec:
+    """What the gate of feed-forward layers must handle.
+
+    Attributes:
+        dtype: Name of the MLX dtype of activations.
+        device: MLX back end.
+    """
+
+    dtype: str
+    device: DeviceKind
+
+
+@runtime_checkable
+class SwiGLU(Protocol):
+    """The gate of a feed-forward layer, as `mlx_lm.models.activations.swiglu`."""
+
+    def __call__(self, gate: mx.array, x: mx.array) -> mx.array:
+        """``silu(gate) * x``.
+
+        Args:
+            gate: (..., width).
+            x: Of the same shape and dtype.
+
+        Returns:
+            Of the same shape and dtype, lazy.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitsProcessorSpec:
+    """What the logits processor must handle.
+
+    Attributes:
+        vocab_size: Logits a row.
+        device: MLX back end.
+    """
+
+    vocab_size: int
+    device: DeviceKind
+
+
+@runtime_checkable
+class LogitsProcessor(Protocol):
+    """Edits logits before they are sampled, and before logprobs are taken of them."""
+
+    def __call__(self, logits: mx.array, rows: SamplingRows) -> mx.array:
+        """Edit: apply each row's grammar mask and bias, in this order.
+
+        Args:
+            logits: float32 (B, vocab), penalties applied.
+            rows: Sampling parameters, one entry a row; ``allowed`` is the grammar mask, bool
+                (B, vocab) or None, ``bias`` is float32 (B, vocab) or None.
+
+        Returns:
+            float32 (B, vocab), lazy; minus infinity where a token must not be chosen.
         """
         ...
 

@@ -195,6 +195,8 @@ class MlxModelRunner(ModelRunner):
             device=self.device_choice.kind,
             create_kv_store=self.hooks.create_kv_store,
             create_attention=self.hooks.create_attention,
+            create_swiglu=self.hooks.create_swiglu,
+            create_logits_processor=self.hooks.create_logits_processor,
             create_sampler=self.hooks.create_sampler,
             auxiliary_slots=self.sizes.auxiliary,
             auxiliary_versions=self.auxiliary_versions,

@@ -13,8 +13,14 @@ from mlx_lm.models import activations, base, llama
 from sglang_mlx_plugin.engine import cpu_attention, cpu_layout, cpu_products
 from sglang_mlx_plugin.engine.cpu_attention import CpuAttention
 from sglang_mlx_plugin.engine.cpu_rope import SharedRoPE, share_rope
-from sglang_mlx_plugin.engine.kernels import Kernels, create_attention, fused_attention
-from sglang_mlx_plugin.hooks.types import AttentionSpec, DeviceKind
+from sglang_mlx_plugin.engine.kernels import (
+    Kernels,
+    create_attention,
+    create_swiglu,
+    fused_attention,
+)
+from sglang_mlx_plugin.hooks.types import AttentionSpec, DeviceKind, SwiGLUSpec
+from sglang_mlx_plugin.torch_cpu import LEAST_TOKENS, TorchAttention, TorchSwiGLU
 from tests.support.families import build
 
 RNG = np.random.default_rng(7)
@@ -72,6 +78,79 @@ def test_attention_is_that_of_mlx(
     found = CpuAttention(exp)(queries, keys, values, scale=0.3, mask=given)
     expected = fused_attention(queries, keys, values, scale=0.3, mask=given)
     assert worst(found, expected) < 2e-6
+
+
+def never(*arrays: mx.array, **rest: object) -> mx.array:
+    """A narrow kernel that must not be asked."""
+    raise AssertionError("the narrow kernel was asked")
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "groups", "steps", "columns", "mask"),
+    [
+        (3, 9, 3, 20, 40, "ragged"),
+        (1, 9, 3, 300, 300, "causal"),
+        (3, 4, 4, 40, 40, "causal"),
+        (1, 4, 2, 129, 333, "causal"),
+        (2, 4, 2, 16, 20, "bias"),
+        (2, 4, 2, 16, 20, "flat"),
+        (2, 4, 2, 16, 20, "heads"),
+        (40, 4, 2, 1, 20, "ragged"),
+        (1, 4, 2, 33, 50, None),
+    ],
+)
+def test_wide_attention_is_that_of_mlx(
+    batch: int, heads: int, groups: int, steps: int, columns: int, mask: str | None
+) -> None:
+    """torch's kernel: every form of mask, queries whose heads are a view of (B, N, H, D)."""
+    queries = normal(batch, steps, heads, 16).swapaxes(1, 2)
+    keys, values = normal(batch, groups, columns, 16), normal(batch, groups, columns, 16)
+    given: mx.array | str | None = mask
+    seen = mx.array(RNG.random((batch, 1, steps, columns)) < 0.5)
+    seen[..., 0] = True
+    if mask == "ragged":
+        given = seen
+    elif mask == "bias":
+        given = mx.where(seen, 0.0, -mx.inf) + normal(batch, 1, steps, columns)
+    elif mask == "flat":
+        given = seen[0, 0]
+    elif mask == "heads":
+        given = normal(batch, heads, steps, columns)
+    found = TorchAttention(never)(queries, keys, values, scale=0.3, mask=given)
+    expected = fused_attention(queries, keys, values, scale=0.3, mask=given)
+    assert worst(found, expected) < 3e-6
+
+
+def test_wide_attention_hands_on_what_it_does_not_do() -> None:
+    """A few tokens, sinks, half precision and values of another width stay with the other."""
+    q, k = normal(1, 2, LEAST_TOKENS, 8), normal(1, 2, LEAST_TOKENS, 8)
+    wide = TorchAttention(never)
+    given = [
+        ((q[:, :, 1:], k, k), {}),
+        ((q, k, k), {"sinks": normal(2)}),
+        (tuple(a.astype(mx.bfloat16) for a in (q, k, k)), {}),
+        ((q, k, k[..., :4]), {}),
+    ]
+    for arrays, rest in given:
+        with pytest.raises(AssertionError, match="narrow"):
+            wide(*arrays, scale=0.3, mask="causal", **rest)
+    assert wide(q, k, k, scale=0.3, mask="causal").shape == q.shape
+
+
+def test_wide_swiglu_is_that_of_mlx() -> None:
+    """torch's gate over the whole range, inputs unchanged; a few tokens stay with the other."""
+    gate = mx.broadcast_to(mx.array(np.linspace(-200, 200, 401, dtype=np.float32)), (40, 401))
+    x = normal(40, 401)
+    before = mx.array(np.array(x))
+    found = TorchSwiGLU(never)(gate, x)
+    assert worst(found, nn.silu(gate) * x) < 1e-4
+    assert worst(x, before) == 0
+    for arrays in (
+        (gate[:5], x[:5]),
+        (gate.astype(mx.bfloat16), x.astype(mx.bfloat16)),
+    ):
+        with pytest.raises(AssertionError, match="narrow"):
+            TorchSwiGLU(never)(*arrays)
 
 
 def test_attention_hands_on_what_it_does_not_do() -> None:
@@ -222,7 +301,8 @@ def test_a_gpu_keeps_the_fused_kernels(device: DeviceKind) -> None:
     """Nothing is bound: mlx-lm calls MLX's kernels itself."""
     attention = create_attention(AttentionSpec(layers=(), dtype="float32", device=device))
     assert attention is fused_attention
-    kernels = Kernels.of(attention, device)
+    swiglu = create_swiglu(SwiGLUSpec(dtype="float32", device=device))
+    kernels = Kernels.of(attention, swiglu)
     assert kernels.attention is None and kernels.swiglu is None
 
 

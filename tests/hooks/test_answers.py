@@ -18,8 +18,10 @@ from sglang_mlx_plugin.hooks.types import (
     KVLayerSpec,
     KVStoreSpec,
     LoadedModel,
+    LogitsProcessorSpec,
     RequestPoolSpec,
     SamplerSpec,
+    SwiGLUSpec,
 )
 
 LIMITS = ConcurrencyLimits(max_total_num_tokens=1000)
@@ -307,6 +309,34 @@ def test_attention_that_returns_another_shape(
     assert_refused(
         lambda: attention(queries, keys, values, scale=1.0, mask=None), hook, came, "(2, 4, 3, 6)"
     )
+
+
+@pytest.mark.parametrize(
+    ("hook", "spec"),
+    [
+        ("sglang_mlx_create_swiglu", SwiGLUSpec(dtype="float32", device="cpu")),
+        ("sglang_mlx_create_logits_processor", LogitsProcessorSpec(vocab_size=5, device="cpu")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("answer", "came"),
+    [
+        (3, "a callable"),
+        (lambda *arrays: arrays[0][:, :3], "float32 (2, 3)"),
+        (lambda *arrays: arrays[0].astype("float16"), "float16 (2, 5)"),
+        (lambda *arrays: None, "None"),
+    ],
+)
+def test_a_gate_or_a_logits_processor_of_another_form(
+    hooks: Callable[..., Hooks], hook: str, spec: Any, answer: Any, came: str
+) -> None:
+    import mlx.core as mx
+
+    if came.startswith("float16"):
+        answer = lambda *arrays: arrays[0].astype(mx.float16)  # noqa: E731
+    asked = hooks(hook, answer)
+    create = getattr(asked, hook.removeprefix("sglang_mlx_"))
+    assert_refused(lambda: create(spec)(mx.zeros((2, 5)), mx.zeros((2, 5))), hook, came)
 
 
 def test_sampler_that_cannot_be_called(hooks: Callable[..., Hooks]) -> None:

@@ -51,11 +51,15 @@ def test_no_hook_is_called_in_a_step(counted: tuple[Hooks, list[str]]) -> None:
         device="cpu",
         create_kv_store=hooks.create_kv_store,
         create_attention=hooks.create_attention,
+        create_swiglu=hooks.create_swiglu,
+        create_logits_processor=hooks.create_logits_processor,
         create_sampler=hooks.create_sampler,
     )
     assert set(calls) == {
         "sglang_mlx_create_attention",
         "sglang_mlx_create_kv_store",
+        "sglang_mlx_create_logits_processor",
+        "sglang_mlx_create_swiglu",
         "sglang_mlx_create_sampler",
     }
     calls.clear()

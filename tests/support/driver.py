@@ -12,13 +12,14 @@ from sglang_mlx_plugin.engine.device import lend_blas
 
 lend_blas()
 
-from sglang_mlx_plugin.engine import assemble, kernels, kv_store, sampling  # noqa: E402
+from sglang_mlx_plugin.engine import assemble, kv_store, sampling  # noqa: E402
 from sglang_mlx_plugin.engine.step import Engine, PendingStep  # noqa: E402
 from sglang_mlx_plugin.engine.types import (  # noqa: E402
     TOP_K_ALL,
     SamplingRows,
     StepRequest,
 )
+from sglang_mlx_plugin.hooks.defaults import attention, swiglu  # noqa: E402
 from sglang_mlx_plugin.hooks.types import LoadedModel  # noqa: E402
 
 # Auxiliary slots beyond one for each row, for states kept at chunk borders.
@@ -71,7 +72,9 @@ def engine_of(
         max_rows=rows,
         device="cpu",
         create_kv_store=kv_store.create_kv_store,
-        create_attention=kernels.create_attention,
+        create_attention=attention.sglang_mlx_create_attention,
+        create_swiglu=swiglu.sglang_mlx_create_swiglu,
+        create_logits_processor=sampling.create_logits_processor,
         create_sampler=sampling.create_sampler,
         auxiliary_slots=rows + SNAPSHOTS,
     )

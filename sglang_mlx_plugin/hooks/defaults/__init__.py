@@ -13,12 +13,14 @@ from . import (
     auxiliary_slots,
     device,
     kv_store,
+    logits_processor,
     max_running_requests,
     memory_pool,
     model,
     request_pool,
     sampler,
     server_args,
+    swiglu,
 )
 
 __all__ = ["MODULES"]
@@ -29,6 +31,8 @@ MODULES: tuple[ModuleType, ...] = (
     model,
     kv_store,
     attention,
+    swiglu,
+    logits_processor,
     sampler,
     auxiliary_slots,
     max_running_requests,

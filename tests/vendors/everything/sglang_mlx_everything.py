@@ -47,6 +47,10 @@ sglang_mlx_server_args_defaults = recorded(defaults.server_args.sglang_mlx_serve
 sglang_mlx_load_model = recorded(defaults.model.sglang_mlx_load_model)
 sglang_mlx_create_kv_store = recorded(defaults.kv_store.sglang_mlx_create_kv_store)
 sglang_mlx_create_attention = recorded(defaults.attention.sglang_mlx_create_attention)
+sglang_mlx_create_swiglu = recorded(defaults.swiglu.sglang_mlx_create_swiglu)
+sglang_mlx_create_logits_processor = recorded(
+    defaults.logits_processor.sglang_mlx_create_logits_processor
+)
 sglang_mlx_create_sampler = recorded(defaults.sampler.sglang_mlx_create_sampler)
 sglang_mlx_create_request_pool = recorded(defaults.request_pool.sglang_mlx_create_request_pool)
 sglang_mlx_auxiliary_slots_per_request = recorded(
