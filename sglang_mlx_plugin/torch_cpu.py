@@ -46,6 +46,7 @@ class TorchAttention:
 
     def __init__(self, narrow: Attention) -> None:
         self.narrow = narrow
+        _one_thread()
 
     def __call__(
         self,
@@ -97,6 +98,7 @@ class TorchSwiGLU:
 
     def __init__(self, narrow: SwiGLU) -> None:
         self.narrow = narrow
+        _one_thread()
 
     def __call__(self, gate: mx.array, x: mx.array) -> mx.array:
         """Gate (see `sglang_mlx_plugin.hooks.types.SwiGLU`)."""
@@ -109,6 +111,17 @@ class TorchSwiGLU:
         with torch.inference_mode():
             out = torch.nn.functional.silu(_view(gate)).mul_(_view(x))
         return mx.array(out.numpy())
+
+
+def _one_thread() -> None:
+    """Keep torch from a second team of OpenMP threads beside the one of MLX's products.
+
+    The two would make each other sleep where they spin between two products: a decode step on
+    two cores took three times as long.
+    """
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def _view(array: mx.array) -> torch.Tensor:

@@ -26,6 +26,7 @@ __all__ = [
     "choose_device",
     "clear_cache",
     "free_bytes",
+    "keep_freed_memory",
     "lend_blas",
     "measured_gflops",
     "memory_bytes",
@@ -212,6 +213,30 @@ def lend_blas(kind: DeviceKind = "cpu") -> BlasReport:
     if _blas is None:
         _blas = _lend(kind)
     return _blas
+
+
+def keep_freed_memory(kind: DeviceKind) -> bool:
+    """Let the C library keep what MLX's CPU device frees; whether it was told so.
+
+    That device has no cache of buffers: each operation takes its output from ``malloc``, and
+    glibc hands large blocks back to the system when they are freed. Every page is then faulted
+    in again by the next operation, which took four times as long as the operation itself.
+    Nothing to do on another device, nor where the C library is another.
+    """
+    if kind != "cpu" or platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    trim_threshold, top_pad, mmap_threshold = -1, -2, -3
+    # Blocks from 256 MB on (a KV store's) still go back at once, and so does the end of the
+    # heap when a gigabyte of it is free.
+    return all(
+        mallopt(name, value)
+        for name, value in (
+            (mmap_threshold, 256 << 20),
+            (trim_threshold, 1 << 30),
+            (top_pad, 64 << 20),
+        )
+    )
 
 
 def measured_gflops(size: int = 1024, repeats: int = 3) -> float:

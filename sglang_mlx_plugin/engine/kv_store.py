@@ -1,11 +1,14 @@
 """The token-slot KV store: keys and values of every attention layer, one memory.
 
-A layer's keys lie in one array of shape (heads * slots, key_dim): head h of slot s is row
-``h * slots + s``. With one index array a layer can then write its new tokens and gather
+A layer's keys lie in one array of shape (slots * heads, key_dim): head h of slot s is row
+``s * heads + h``. With one index array a layer can then write its new tokens and gather
 the tokens of a whole batch as (B, heads, S, key_dim), contiguous, whatever slots they lie
 in: requests join, leave and share prefixes without a copy of anybody's cache.
 
 Slot 0 takes the writes of padding and is never read.
+
+The arrays grow as slots are used, ahead of need and a few layers a pass: copying a gigabyte
+at once would keep every running request waiting for seconds.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ __all__ = ["SlotKVCache", "SlotKVStore", "create_kv_store"]
 # Slots are allocated in steps, so that an idle server holds weights and little else; a
 # doubling step keeps the copies of growth to a constant factor of what is stored.
 FIRST_BLOCK = 4096
+# The share of the slots in use from which the next step is prepared.
+_GROW_AT = 0.5
 
 
 def create_kv_store(spec: KVStoreSpec) -> SlotKVStore:
@@ -72,14 +77,16 @@ class SlotKVStore:
         self.layers = tuple(layers)
         self.dtype = dtype
         self._capacity = int(capacity)
-        self._slots = 0
-        self._keys: list[mx.array] = []
-        self._values: list[mx.array] = []
+        # Slots of each layer; they differ while the store grows.
+        self._slots = [0] * len(self.layers)
+        self._keys = [mx.zeros((0, layer.key_dim), dtype) for layer in self.layers]
+        self._values = [mx.zeros((0, layer.value_dim), dtype) for layer in self.layers]
         self._window: DecodeWindow | None = None
         # An index of keys alone has values of width 0: nothing to keep side by side.
         if decode_window and all(layer.value_dim for layer in layers):
             self._window = DecodeWindow(layers, capacity // SHARE)
-        self._grow(min(FIRST_BLOCK, self._capacity + 1))
+        self._goal = min(FIRST_BLOCK, self._capacity + 1)
+        self._grow(len(self.layers))
 
     @property
     def capacity(self) -> int:
@@ -94,14 +101,18 @@ class SlotKVStore:
 
     @property
     def _slot_bytes(self) -> int:
-        width = sum(layer.heads * (layer.key_dim + layer.value_dim) for layer in self.layers)
-        return width * self.dtype.size
+        return sum(map(self._layer_bytes, self.layers))
+
+    def _layer_bytes(self, layer: KVLayerSpec) -> int:
+        """Bytes of one token in one layer."""
+        return layer.heads * (layer.key_dim + layer.value_dim) * self.dtype.size
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated now."""
         held = sum(int(array.nbytes) for array in self._gathered())
-        return self._slots * self._slot_bytes + held
+        sizes = zip(self._slots, self.layers, strict=True)
+        return held + sum(slots * self._layer_bytes(layer) for slots, layer in sizes)
 
     def arrays(self) -> list[mx.array]:
         """Every array of the store."""
@@ -112,14 +123,8 @@ class SlotKVStore:
 
     def caches(self, view: BatchView) -> list[SlotKVCache]:
         """One cache for each layer, for one forward pass over `view`'s rows."""
-        needed = max(view.max_slot + 1, 1)
-        if needed > self._slots:
-            self._grow(min(max(needed, 2 * self._slots), self._capacity + 1))
-        if needed > self._slots:
-            raise ValueError(
-                f"KV slot {needed - 1} is beyond the store's capacity of {self._capacity}"
-            )
-        pass_ = _Pass(view, self._slots)
+        self._make_room(max(view.max_slot + 1, 1), view.host_write_slots.size)
+        pass_ = _Pass(view)
         if self._window is not None:
             if view.decode:
                 pass_.window = self._window if self._window.enter(view) else None
@@ -156,34 +161,59 @@ class SlotKVStore:
             return keys, mx.zeros((*rows.shape, 0), self.dtype)
         return keys, mx.take(self._values[layer], rows, axis=0)
 
-    def _grow(self, slots: int) -> None:
-        def grown(old: mx.array | None, heads: int, width: int) -> mx.array:
-            if old is None:
-                return mx.zeros((heads * slots, width), self.dtype)
-            more = mx.zeros((heads, slots - self._slots, width), self.dtype)
-            kept = old.reshape(heads, self._slots, width)
-            return mx.concatenate([kept, more], axis=1).reshape(heads * slots, width)
+    def _make_room(self, needed: int, new: int) -> None:
+        """See that the arrays hold `needed` slots, and grow ahead of need.
 
+        Args:
+            needed: Slots, the padding's included.
+            new: Slots that this pass writes.
+
+        Raises:
+            ValueError: If that is beyond the capacity.
+        """
+        most = self._capacity + 1
+        if needed > most:
+            raise ValueError(
+                f"KV slot {needed - 1} is beyond the store's capacity of {self._capacity}"
+            )
+        if needed > self._goal:
+            self._goal = min(max(needed, 2 * self._goal), most)
+        held = min(self._slots, default=most)
+        if needed > held:
+            self._grow(len(self.layers))
+            held = self._goal
+        if held == self._goal < most and needed > _GROW_AT * held:
+            self._goal = min(2 * held, most)
+        if held < self._goal:
+            # As many layers as there must be, if the passes to come are like this one.
+            behind = sum(slots < self._goal for slots in self._slots)
+            passes = (held - needed) // max(new, 1)
+            self._grow(-(-behind // max(passes, 1)))
+
+    def _grow(self, count: int) -> None:
+        """Bring up to `count` layers to the goal."""
         for index, layer in enumerate(self.layers):
-            first = not self._slots
-            keys = grown(None if first else self._keys[index], layer.heads, layer.key_dim)
-            values = grown(None if first else self._values[index], layer.heads, layer.value_dim)
+            if not count:
+                return
+            more = (self._goal - self._slots[index]) * layer.heads
+            if not more:
+                continue
+            keys = mx.pad(self._keys[index], [(0, more), (0, 0)])
+            values = self._values[index]
+            if layer.value_dim:
+                values = mx.pad(values, [(0, more), (0, 0)])
             # One layer at a time, so that growth never holds the old and the new whole.
             mx.eval(keys, values)
-            if first:
-                self._keys.append(keys)
-                self._values.append(values)
-            else:
-                self._keys[index], self._values[index] = keys, values
-        self._slots = slots
+            self._keys[index], self._values[index] = keys, values
+            self._slots[index] = self._goal
+            count -= 1
 
 
 class _Pass:
     """What all layers share in one forward pass: index arrays and masks."""
 
-    def __init__(self, view: BatchView, slots: int) -> None:
+    def __init__(self, view: BatchView) -> None:
         self.view = view
-        self._slots = slots
         self.window: DecodeWindow | None = None
         self._rows: dict[int, tuple[mx.array, mx.array]] = {}
         self._masks: dict[int | None, mx.array] = {}
@@ -192,10 +222,10 @@ class _Pass:
         """Rows to write (B, heads, N) and to read (B, heads, S) for a head count."""
         found = self._rows.get(heads)
         if found is None:
-            base = (mx.arange(heads, dtype=mx.int32) * self._slots)[None, :, None]
+            head = mx.arange(heads, dtype=mx.int32)[None, :, None]
             found = (
-                base + self.view.write_slots[:, None, :],
-                base + self.view.kv_slots[:, None, :],
+                head + self.view.write_slots[:, None, :] * heads,
+                head + self.view.kv_slots[:, None, :] * heads,
             )
             self._rows[heads] = found
         return found

@@ -72,9 +72,8 @@ def _scheduler_init(original: Callable[..., None], *args: Any, **kwargs: Any) ->
     """AROUND `Scheduler.__init__`: verify, and tell the main process why it failed."""
     try:
         verify_launch()
-        # torch keeps books here, tensors of a few numbers. A second team of OpenMP threads
-        # beside the one that MLX's products run on would make both sleep instead of spin
-        # between two products: a decode step on two cores took three times as long.
+        # torch keeps books here, tensors of a few numbers, and a second team of OpenMP threads
+        # would stand in the way of MLX's products (`torch_cpu`).
         import torch
 
         torch.set_num_threads(1)
@@ -95,10 +94,11 @@ def _get_resolved_model_impl(model_config: Any) -> Any:
 
 def _init_tp_model_worker(scheduler: Any) -> None:
     """REPLACE `Scheduler.init_tp_model_worker`: the worker that runs MLX."""
-    from sglang_mlx_plugin.engine.device import lend_blas
+    from sglang_mlx_plugin.engine.device import keep_freed_memory, lend_blas
 
     # Before `worker` is imported, because that imports mlx.core.
     kind = entrypoints.device_choice().kind
+    keep_freed_memory(kind)
     report = lend_blas(kind)
     if report.late:
         logger.warning("MLX runs with its reference BLAS, 10 to 60 times slower: %s", report.reason)

@@ -175,3 +175,12 @@ def run(code: str) -> list[object]:
     )
     answer: list[object] = json.loads(done.stdout.splitlines()[-1])
     return answer
+
+
+def test_freed_memory_is_kept_for_a_cpu_alone() -> None:
+    """glibc takes the settings; no other device's process is touched."""
+    import platform
+
+    assert device.keep_freed_memory("cpu") is (platform.libc_ver()[0] == "glibc")
+    assert not device.keep_freed_memory("metal")
+    assert not device.keep_freed_memory("cuda")
