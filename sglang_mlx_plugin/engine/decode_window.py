@@ -45,6 +45,7 @@ class DecodeWindow:
         self._lens: NDArray[np.int32] = np.zeros(0, np.int32)
         self._columns = 0
         self._held: list[tuple[mx.array, mx.array] | None] = []
+        # By head count; what `_room` gives is under its negative.
         self._index: dict[int, mx.array] = {}
 
     def enter(self, view: BatchView) -> bool:
@@ -86,7 +87,7 @@ class DecodeWindow:
         layer: int,
         view: BatchView,
         new: tuple[mx.array, mx.array],
-        gather: Callable[[], tuple[mx.array, mx.array]],
+        gather: Callable[[mx.array], tuple[mx.array, mx.array]],
     ) -> tuple[mx.array, mx.array]:
         """Add the new tokens' column and answer all columns.
 
@@ -94,7 +95,7 @@ class DecodeWindow:
             layer: Which layer.
             view: The pass.
             new: Keys (B, heads, 1, key_dim) and values (B, heads, 1, value_dim).
-            gather: Reads all columns from the store, the new one included.
+            gather: Reads rows (B, heads, columns) from the store, the new tokens included.
 
         Returns:
             Keys (B, heads, S, key_dim) and values (B, heads, S, value_dim).
@@ -103,12 +104,8 @@ class DecodeWindow:
         shape = self._layers[layer]
         held = self._held[layer]
         if held is None:
-            room = [(0, 0), (0, 0), (0, self._columns - columns), (0, 0)]
-            keys, values = gather()
-            held = (
-                mx.pad(keys, room).reshape(-1, shape.key_dim),
-                mx.pad(values, room).reshape(-1, shape.value_dim),
-            )
+            keys, values = gather(self._room(view, shape.heads))
+            held = keys.reshape(-1, shape.key_dim), values.reshape(-1, shape.value_dim)
         else:
             at = self._rows(view, shape.heads)
             held[0][at] = new[0]
@@ -123,6 +120,17 @@ class DecodeWindow:
     def arrays(self) -> list[mx.array]:
         """What a step must evaluate."""
         return [array for pair in self._held if pair is not None for array in pair]
+
+    def _room(self, view: BatchView, heads: int) -> mx.array:
+        """int32 (B, heads, columns): the store's rows, the room to grow filled with any."""
+        found = self._index.get(-heads)
+        if found is None:
+            slots = view.host_kv_slots
+            filled = np.pad(slots, [(0, 0), (0, self._columns - slots.shape[1])], mode="edge")
+            lanes = mx.arange(heads, dtype=mx.int32)[None, :, None]
+            found = mx.array(filled.astype(np.int32))[:, None, :] * heads + lanes
+            self._index[-heads] = found
+        return found
 
     def _rows(self, view: BatchView, heads: int) -> mx.array:
         """int32 (B, heads, 1): where each row's new column lies in the flat arrays."""

@@ -227,12 +227,12 @@ def keep_freed_memory(kind: DeviceKind) -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     trim_threshold, top_pad, mmap_threshold = -1, -2, -3
-    # Blocks from 256 MB on (a KV store's) still go back at once, and so does the end of the
+    # Blocks from 64 MB on still go back at once, and so does the end of the
     # heap when a gigabyte of it is free.
     return all(
         mallopt(name, value)
         for name, value in (
-            (mmap_threshold, 256 << 20),
+            (mmap_threshold, 64 << 20),
             (trim_threshold, 1 << 30),
             (top_pad, 64 << 20),
         )

@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SlotKVCache", "SlotKVStore", "create_kv_store"]
 
-# Slots are allocated in steps, so that an idle server holds weights and little else; a
-# doubling step keeps the copies of growth to a constant factor of what is stored.
+# Slots are allocated in steps, so that an idle server does not hold all that it may come to
+# need; a doubling step keeps the copies of growth to a constant factor of what is stored.
+# The first step is taken at start-up: memory that is touched for the first time is slow, and
+# nobody waits yet. It is an eighth of the store, within these bounds in slots and in bytes.
 FIRST_BLOCK = 4096
+LARGEST_FIRST_BLOCK = 32768
+_LARGEST_FIRST_BYTES = 3 << 29
 # The share of the slots in use from which the next step is prepared.
-_GROW_AT = 0.5
+_GROW_AT = 0.75
 
 
 def create_kv_store(spec: KVStoreSpec) -> SlotKVStore:
@@ -85,7 +89,10 @@ class SlotKVStore:
         # An index of keys alone has values of width 0: nothing to keep side by side.
         if decode_window and all(layer.value_dim for layer in layers):
             self._window = DecodeWindow(layers, capacity // SHARE)
-        self._goal = min(FIRST_BLOCK, self._capacity + 1)
+        room = min(
+            self._capacity // 8, LARGEST_FIRST_BLOCK, _LARGEST_FIRST_BYTES // self._slot_bytes
+        )
+        self._goal = min(max(FIRST_BLOCK, room), self._capacity + 1)
         self._grow(len(self.layers))
 
     @property
@@ -298,7 +305,7 @@ class SlotKVCache:
             fetched = store.read(layer, read)
         else:
             new = keys.astype(store.dtype), values.astype(store.dtype)
-            fetched = window.fetch(layer, self._pass.view, new, lambda: store.read(layer, read))
+            fetched = window.fetch(layer, self._pass.view, new, lambda at: store.read(layer, at))
         self.keys, self.values = fetched
         return fetched
 

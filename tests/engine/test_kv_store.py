@@ -30,6 +30,7 @@ def sizes(store: SlotKVStore) -> list[int]:
 def test_growth_is_spread_over_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoding four rows: there is always room, at most two layers grow at once, to the capacity."""
     monkeypatch.setattr(kv_store, "FIRST_BLOCK", 64)
+    monkeypatch.setattr(kv_store, "LARGEST_FIRST_BLOCK", 64)
     store = SlotKVStore(LAYERS, 1000, mx.float32)
     before, most = sizes(store), 0
     assert before == [64] * 8
@@ -47,6 +48,7 @@ def test_growth_is_spread_over_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_leap_grows_all_layers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that needs more than is there gets it, the first time and while layers differ."""
     monkeypatch.setattr(kv_store, "FIRST_BLOCK", 64)
+    monkeypatch.setattr(kv_store, "LARGEST_FIRST_BLOCK", 64)
     store = SlotKVStore(LAYERS, 5000, mx.float32)
     store._make_room(40, 4)
     assert sorted(set(sizes(store))) == [64, 128]
@@ -61,6 +63,7 @@ def test_a_leap_grows_all_layers_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_tokens_stay_while_layers_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was stored before, between and after growth is attended to, as mlx-lm has it."""
     monkeypatch.setattr(kv_store, "FIRST_BLOCK", 16)
+    monkeypatch.setattr(kv_store, "LARGEST_FIRST_BLOCK", 16)
     model, config = families.build("llama")
     driver = Driver(engine_of(model, config, capacity=600), capacity=600)
     # Slots in order, as SGLang's allocator gives them.
