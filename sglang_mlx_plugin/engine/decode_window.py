@@ -30,6 +30,21 @@ SHARE = 8
 _STEP = 64
 
 
+def _size(least: int, step: int = 1) -> int:
+    """`step` times 1, 2, 3, 4, 6, 8, 12, 16 and so on, at least `least`.
+
+    MLX reuses a freed buffer for one of the same size only, and memory that is new to the
+    process is slow. So windows come in few sizes.
+    """
+    size = step
+    while size < least:
+        half = size + size // 2
+        if size > step and half >= least:
+            return half
+        size *= 2
+    return size
+
+
 class DecodeWindow:
     """Gathered keys and values of the rows of one decode pass after another.
 
@@ -43,6 +58,8 @@ class DecodeWindow:
         self._tokens = tokens
         self._slots: NDArray[np.int32] | None = None
         self._lens: NDArray[np.int32] = np.zeros(0, np.int32)
+        # Rows and columns that the arrays have room for.
+        self._lanes = 0
         self._columns = 0
         self._held: list[tuple[mx.array, mx.array] | None] = []
         # By head count; what `_room` gives is under its negative.
@@ -52,13 +69,13 @@ class DecodeWindow:
         """Begin a decode pass; whether the window serves it."""
         total = view.host_prefix_lens + view.host_new_lens
         longest = int(total.max())
-        columns = -(-(longest + 1) // _STEP) * _STEP
-        if len(total) * columns > self._tokens:
+        columns, lanes = _size(longest + 1, _STEP), _size(len(total))
+        if lanes * columns > self._tokens:
             self._slots, self._held = None, []
             return False
         if not self._goes_on(view, longest):
             self._held = [None] * len(self._layers)
-            self._columns = columns
+            self._columns, self._lanes = columns, lanes
         self._slots, self._lens, self._index = view.host_kv_slots, total, {}
         return True
 
@@ -95,7 +112,7 @@ class DecodeWindow:
             layer: Which layer.
             view: The pass.
             new: Keys (B, heads, 1, key_dim) and values (B, heads, 1, value_dim).
-            gather: Reads rows (B, heads, columns) from the store, the new tokens included.
+            gather: Reads rows of the store (lanes, heads, columns), the new tokens included.
 
         Returns:
             Keys (B, heads, S, key_dim) and values (B, heads, S, value_dim).
@@ -111,10 +128,10 @@ class DecodeWindow:
             held[0][at] = new[0]
             held[1][at] = new[1]
         self._held[layer] = held
-        grid = (view.batch_size, shape.heads, self._columns, -1)
+        grid, batch = (self._lanes, shape.heads, self._columns, -1), view.batch_size
         return (
-            held[0].reshape(*grid)[:, :, :columns],
-            held[1].reshape(*grid)[:, :, :columns],
+            held[0].reshape(*grid)[:batch, :, :columns],
+            held[1].reshape(*grid)[:batch, :, :columns],
         )
 
     def arrays(self) -> list[mx.array]:
@@ -122,11 +139,12 @@ class DecodeWindow:
         return [array for pair in self._held if pair is not None for array in pair]
 
     def _room(self, view: BatchView, heads: int) -> mx.array:
-        """int32 (B, heads, columns): the store's rows, the room to grow filled with any."""
+        """int32 (lanes, heads, columns): the store's rows, what is only room filled with any."""
         found = self._index.get(-heads)
         if found is None:
             slots = view.host_kv_slots
-            filled = np.pad(slots, [(0, 0), (0, self._columns - slots.shape[1])], mode="edge")
+            room = [(0, self._lanes - len(slots)), (0, self._columns - slots.shape[1])]
+            filled = np.pad(slots, room, mode="edge")
             lanes = mx.arange(heads, dtype=mx.int32)[None, :, None]
             found = mx.array(filled.astype(np.int32))[:, None, :] * heads + lanes
             self._index[-heads] = found

@@ -82,6 +82,7 @@ def apply_limits(device: DeviceKind, budget: MemoryBudget) -> None:
     """Tell MLX's allocator the budget, so that its cache of freed buffers stays in bounds."""
     if device == "metal":
         mx.set_wired_limit(budget.working_set)
-    # Freed activations are kept for reuse; an eighth of the machine is plenty, and what is
-    # beyond it goes back to the system.
-    mx.set_cache_limit(max(budget.working_set // 8, 1 << 28))
+    # Freed activations are kept for reuse, and what is beyond the limit goes back to the
+    # system. An eighth of a GPU's memory is plenty; a CPU's activations are small.
+    share = 32 if device == "cpu" else 8
+    mx.set_cache_limit(max(budget.working_set // share, 1 << 28))

@@ -89,3 +89,12 @@ def test_its_memory_is_counted_and_only_a_cpu_has_it(device: str, share: float) 
         layers=(layer,), capacity=64, dtype="float32", kv_cache_dtype="auto", device=device
     )
     assert kv_store.create_kv_store(spec).bytes_per_token == 2 * (8 + 8) * 4 * share
+
+
+def test_windows_come_in_few_sizes() -> None:
+    """Each size holds what was asked for and wastes less than half of it."""
+    sizes = [decode_window._size(least) for least in range(1, 200)]
+    assert sorted(set(sizes)) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
+    assert all(least <= size < 1.5 * least + 1 for least, size in enumerate(sizes, 1))
+    assert decode_window._size(65, 64) == 128
+    assert decode_window._size(129, 64) == 192
