@@ -12,9 +12,13 @@ import functools
 import math
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 from mlx_lm.models.activations import swiglu as plain_swiglu
+
+if TYPE_CHECKING:
+    from sglang_mlx_plugin.hooks.types import SwiGLU
 
 __all__ = ["CpuAttention", "faster_exp", "swiglu_of"]
 
@@ -50,7 +54,7 @@ def faster_exp() -> Exp:
     return _power if best[_power] < 0.8 * best[mx.exp] else mx.exp
 
 
-def swiglu_of(exp: Exp) -> Callable[[mx.array, mx.array], mx.array]:
+def swiglu_of(exp: Exp) -> SwiGLU:
     """``silu(gate) * x`` (`mlx_lm.models.activations.swiglu`) with this ``exp``."""
 
     def swiglu(gate: mx.array, x: mx.array) -> mx.array:
