@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req
 
     from sglang_mlx_plugin.engine.aux_store import AuxStore
+    from sglang_mlx_plugin.hooks.types import RequestPoolSpec
 
 __all__ = ["AuxiliaryAllocator", "AuxiliaryRequestPool", "AuxiliarySlots"]
 
@@ -240,6 +241,19 @@ class AuxiliaryRequestPool(HybridReqToTokenPool):
         self.mamba_initial_tracking_slots = 0
         self.mamba_ping_pong_track_buffer_size = 1
         self.mamba_ckpt_pool = None
+
+    @classmethod
+    def of(cls, spec: RequestPoolSpec) -> AuxiliaryRequestPool:
+        """The pool that `spec` asks for."""
+        return cls(
+            size=spec.size,
+            max_context_len=spec.max_context_len,
+            device=spec.device,
+            enable_memory_saver=spec.enable_memory_saver,
+            auxiliary_size=spec.auxiliary_size,
+            owns_auxiliary_state_release=spec.disable_radix_cache,
+            auxiliary_slot_bytes=spec.auxiliary_slot_bytes,
+        )
 
     def bind(self, store: AuxStore | None) -> None:
         """Name the engine's store, in which freed slots are cleared and forks are made."""

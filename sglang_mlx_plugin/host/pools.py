@@ -82,15 +82,7 @@ def create_request_pool(spec: RequestPoolSpec) -> ReqToTokenPool:
     if spec.is_hybrid:
         from sglang_mlx_plugin.host.auxiliary_pool import AuxiliaryRequestPool
 
-        return AuxiliaryRequestPool(
-            size=spec.size,
-            max_context_len=spec.max_context_len,
-            device=spec.device,
-            enable_memory_saver=spec.enable_memory_saver,
-            auxiliary_size=spec.auxiliary_size,
-            owns_auxiliary_state_release=spec.disable_radix_cache,
-            auxiliary_slot_bytes=spec.auxiliary_slot_bytes,
-        )
+        return AuxiliaryRequestPool.of(spec)
     return ReqToTokenPool(
         size=spec.size,
         max_context_len=spec.max_context_len,

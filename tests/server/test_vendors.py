@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.support.vendors import (
 pytestmark = [pytest.mark.server, pytest.mark.install]
 
 CAP, STORE = "sglang_mlx_resolve_max_running_requests", "sglang_mlx_create_kv_store"
+POOL = "sglang_mlx_create_request_pool"
 # Those that a model with attention layers alone never asks.
 HYBRID_ONLY = {"sglang_mlx_auxiliary_slots_per_request"}
 EACH_PROCESS = {"sglang_mlx_device"}
@@ -46,7 +48,9 @@ def server(calls: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     environ = vendor_environ(
         *vendors,
         QUIET_QUEUE_MAX="2",
-        SGLANG_MLX_HOOKS=f"{CAP}=sglang-mlx-quiet-queue,{STORE}=sglang-mlx-int8-kv",
+        SGLANG_MLX_HOOKS=(
+            f"{CAP}=sglang-mlx-quiet-queue,{STORE}=sglang-mlx-int8-kv,{POOL}=sglang-mlx-everything"
+        ),
         SGLANG_MLX_TRACE_HOOKS="1",
         SGLANG_MLX_EVERYTHING_LOG=str(calls),
     )
@@ -96,3 +100,35 @@ def test_no_hook_is_asked_while_requests_are_served(server: Server, calls: Path)
     )
     assert all(len(answer["output_ids"]) == 8 for answer in answers)
     assert (len(records(calls)), server.log.read_text().count("hook sglang_mlx_")) == before
+
+
+def test_int8_kv_supplies_the_auxiliary_state_pool(tmp_path: Path) -> None:
+    """A hybrid model served with its pool and its store: as many as wished, none lost."""
+    model, config = build("qwen3_next")
+    save(model, {**config, "architectures": ["Qwen3NextForCausalLM"]}, tmp_path / "model")
+    environ = vendor_environ(
+        install_vendor(INT8_KV, tmp_path / "vendor"), SGLANG_MLX_TRACE_HOOKS="1"
+    )
+    arguments = ("--max-running-requests", "3", "--mem-fraction-static", "0.2")
+    with launched(tmp_path / "model", tmp_path, *arguments, env=environ) as server:
+        prompts = [[5, 9, 17 + index, *range(3, 3 + index)] for index in range(12)]
+        answers = server.together(
+            [{"tokens": each, "max_new_tokens": 8, "ignore_eos": True} for each in prompts]
+        )
+        assert all(len(answer["output_ids"]) == 8 for answer in answers)
+        # The scheduler checks its pools while idle, and ends if a slot is missing.
+        server.flush()
+        assert server.process.poll() is None, server.tail()
+        log = server.log.read_text()
+    for hook in (POOL, STORE):
+        assert f"hook {hook} answered by plugin 'int8-kv'" in log
+    accounts = [
+        (int(used), int(size), int(taken))
+        for used, size, taken in re.findall(
+            r"int8-kv: (\d+) of (\d+) auxiliary slots, (\d+) bytes", log
+        )
+    ]
+    assert [used for used, _, _ in accounts] == sorted({used for used, _, _ in accounts})
+    most, size, taken = accounts[-1]
+    assert 3 <= most <= size
+    assert taken == most * accounts[0][2] // accounts[0][0]
