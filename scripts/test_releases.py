@@ -33,6 +33,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / ".venv-releases"
 BASE = Path(sysconfig.get_path("purelib"))
 
+# Older than the window: its launch must be refused.
+OUTSIDE = "0.5.20"
+
 # The base has builds of these without CUDA, which is why it need not have SGLang's version.
 KEPT = ("torch", "torchvision", "torchaudio")
 
@@ -121,16 +124,19 @@ def _pip(python: Path, *arguments: str) -> None:
 # -- tests -------------------------------------------------------------------------------
 
 
-def run_tests(python: Path, tests: str, arguments: Sequence[str]) -> dict[str, str]:
-    """Run `tests` with `python`; each test's outcome by its name, in order.
+def run_tests(
+    python: Path, tests: str, arguments: Sequence[str], marker: str = "releases"
+) -> dict[str, str]:
+    """Run those of `tests` that bear `marker` with `python`.
 
+    Each test's outcome by its name, in order.
     An empty answer means that pytest did not come to run a test.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         subprocess.run(
             [
-                *(str(python), "-m", "pytest", "-m", "releases", "-p", "no:cacheprovider"),
+                *(str(python), "-m", "pytest", "-m", marker, "-p", "no:cacheprovider"),
                 *(tests, f"--junitxml={report}", *arguments),
             ],
             cwd=ROOT,
@@ -206,9 +212,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             sound = False
             continue
         if not args.only_prepare:
-            results[release] = run_tests(python, "tests/releases", extra)
+            results[release] = run_tests(python, "tests/releases/test_smoke.py", extra)
     if args.only_prepare:
         return 0 if sound else 1
+    if not args.releases:
+        print(f"Outside the window: SGLang {OUTSIDE}, and one newer", flush=True)
+        outside = "tests/releases/test_outside.py"
+        try:
+            for python in (prepare(OUTSIDE), Path(sys.executable)):
+                outcomes = run_tests(python, outside, extra, "outside")
+                good = [name for name, word in outcomes.items() if word == "passed"]
+                bad = [name for name, word in outcomes.items() if word in ("failed", "error")]
+                print(f"{len(good)} passed, {len(bad)} failed", flush=True)
+                sound = sound and bool(good) and not bad
+        except PrepareError as error:
+            print(error, file=sys.stderr)
+            sound = False
     if not args.no_contracts:
         print("Contracts, on the wheels", flush=True)
         outcomes = run_tests(Path(sys.executable), "tests/contracts/test_releases.py", extra)
