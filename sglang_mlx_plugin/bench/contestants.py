@@ -133,6 +133,18 @@ def _ours(*args: str) -> Callable[[Setting], Launch]:
     return launch
 
 
+def _ours_with_empty_plugin(setting: Setting) -> Launch:
+    site = setting.work / "empty-plugin"
+    info = site / "sglang_mlx_empty-1.0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (site / "sglang_mlx_empty.py").write_text('"""A vendor of nothing."""\n')
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang-mlx-empty\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[sglang_mlx_plugin]\nempty = sglang_mlx_empty\n")
+    plain = _ours()(setting)
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    return Launch(argv=plain.argv, env={"PYTHONPATH": path}, body=plain.body)
+
+
 def _mlx_lm(*, library: bool) -> Callable[[Setting], Launch]:
     def launch(setting: Setting) -> Launch:
         argv = _lent(
@@ -259,6 +271,13 @@ CONTESTANTS = (
         launch=_bare("--layout"),
         why_not=_layout_why_not,
         pipe=True,
+    ),
+    Contestant(
+        name="ours-empty-plugin",
+        what="ours with a vendor's distribution that overrides nothing",
+        launch=_ours_with_empty_plugin,
+        why_not=_missing("sglang"),
+        features=_EVERYTHING,
     ),
     Contestant(
         name="ours-no-reuse",

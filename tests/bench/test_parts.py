@@ -185,3 +185,21 @@ def test_the_command_is_cheap_to_register():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("[]")
+
+
+def test_the_empty_plugin_is_a_vendor_of_nothing(tmp_path):
+    """What its contestant puts on the path is listed as a vendor, and wins no hook."""
+    setting = Setting(folder=tmp_path, work=tmp_path, kind="cpu", library=None)
+    (empty,) = contestants.choose("ours-empty-plugin")
+    launch = empty.launch(setting)
+    assert launch.argv == contestants.choose("ours")[0].launch(setting).argv
+    done = subprocess.run(
+        [sys.executable, "-m", "sglang_mlx_plugin.cli", "hooks", "--json"],
+        env={**contestants.environment(launch.env)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert "sglang-mlx-empty" in {each["distribution"] for each in found["plugins"]}
+    assert {each["winner"]["distribution"] for each in found["hooks"]} == {"sglang-mlx-plugin"}
