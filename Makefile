@@ -68,6 +68,7 @@ format: $(READY) ## Format the code
 docs: $(READY) ## Write the generated documents
 	$(BIN)/sglang-mlx hooks --write-docs docs/hooks.md
 	$(BIN)/sglang-mlx contracts --write-docs docs/contracts.md
+	$(BIN)/sglang-mlx families --write-docs docs/families.md
 
 bench: $(READY) ## Time this server beside mlx_lm.server (ARGS=)
 	@$(BIN)/sglang-mlx fetch-model > /dev/null
