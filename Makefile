@@ -69,6 +69,7 @@ docs: $(READY) ## Write the generated documents
 	$(BIN)/sglang-mlx hooks --write-docs docs/hooks.md
 	$(BIN)/sglang-mlx contracts --write-docs docs/contracts.md
 	$(BIN)/sglang-mlx families --write-docs docs/families.md
+	$(BIN)/sglang-mlx surface --write-docs docs/surface.md
 
 bench: $(READY) ## Time this server beside mlx_lm.server (ARGS=)
 	@$(BIN)/sglang-mlx fetch-model > /dev/null

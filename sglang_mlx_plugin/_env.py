@@ -39,6 +39,11 @@ VARIABLES = (
         "none",
     ),
     Variable(
+        "SGLANG_MLX_ALLOW_UNKNOWN_FIELDS",
+        "1 drops fields of OpenAI requests that do not exist, as SGLang does, instead of a 400.",
+        "0",
+    ),
+    Variable(
         "SGLANG_MLX_HOOKS",
         "Comma-separated hook=distribution pairs: who answers where several could.",
         "none",

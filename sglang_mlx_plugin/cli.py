@@ -23,6 +23,7 @@ COMMANDS: tuple[str, ...] = (
     "sglang_mlx_plugin.hooks.command",
     "sglang_mlx_plugin.contracts.command",
     "sglang_mlx_plugin.families.command",
+    "sglang_mlx_plugin.host.surface_command",
     "sglang_mlx_plugin.doctor.command",
     "sglang_mlx_plugin.bench.command",
 )

@@ -254,6 +254,13 @@ HOOKS: tuple[Hook, ...] = (
         'text for true or false ("logprobs": "yes") is taken for true',
         only_if_loaded=True,
     ),
+    Hook(
+        "sglang.srt.entrypoints.openai.serving_responses.OpenAIServingResponses.create_responses",
+        routes.create_responses,
+        "AROUND",
+        "unknown fields of /v1/responses are dropped without a word",
+        only_if_loaded=True,
+    ),
     *releases.hooks_of_later_releases(),
 )
 

@@ -12,6 +12,7 @@ import pytest
 from sglang_mlx_plugin.host import releases
 from sglang_mlx_plugin.host.rules import Honoured, Irrelevant, Refused
 from sglang_mlx_plugin.host.surface import (
+    OPENAI,
     REGISTER,
     RequestRefused,
     check_body,
@@ -22,7 +23,10 @@ from sglang_mlx_plugin.host.surface import (
 io_struct = pytest.importorskip("sglang.srt.managers.io_struct")
 sampling_params = pytest.importorskip("sglang.srt.sampling.sampling_params")
 
+protocol = pytest.importorskip("sglang.srt.entrypoints.openai.protocol")
+
 TYPES = {
+    **{name: getattr(protocol, name) for name in OPENAI},
     "SamplingParams": sampling_params.SamplingParams,
     "GenerateReqInput": io_struct.GenerateReqInput,
     "EmbeddingReqInput": io_struct.EmbeddingReqInput,
@@ -30,7 +34,9 @@ TYPES = {
 
 
 def fields(kind: Any) -> set[str]:
-    """Field names of a dataclass or msgspec struct."""
+    """Field names of a dataclass, msgspec struct or pydantic model."""
+    if hasattr(kind, "model_fields"):
+        return set(kind.model_fields)
     struct = getattr(kind, "__struct_fields__", None)
     return set(struct) if struct else {field.name for field in dataclasses.fields(kind)}
 
@@ -51,7 +57,67 @@ def test_every_field_of_the_installed_release_is_in_the_register(name: str) -> N
 )
 @pytest.mark.parametrize("name", TYPES)
 def test_no_row_of_the_register_is_stale(name: str) -> None:
-    assert set(REGISTER[name]) <= fields(TYPES[name])
+    # What a validator reads before the fields are parsed.
+    before = {"reasoning"} if name == "ChatCompletionRequest" else set()
+    assert set(REGISTER[name]) <= fields(TYPES[name]) | before
+
+
+def test_every_openai_class_of_text_is_in_the_register() -> None:
+    """Those beyond it are files, audio, and a route of its own models."""
+    requests = {name for name in vars(protocol) if name.endswith(("Request", "ReqInput"))}
+    beyond = {
+        "BatchRequest",
+        "FileRequest",
+        "TranscriptionRequest",
+        "DecisionRequest",
+        "OpenAIServingRequest",
+    }
+    assert requests - beyond == set(OPENAI)
+
+
+def chat(**values: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": "hi"}], **values}
+
+
+def test_ordinary_openai_requests_pass() -> None:
+    check_body(
+        chat(max_tokens=3, temperature=0, user="me", metadata={"a": "b"}, top_k=3, store=False),
+        protocol.ChatCompletionRequest,
+    )
+    check_body(chat(reasoning={"effort": "low"}, made_up=None), protocol.ChatCompletionRequest)
+    check_body({"model": "m", "prompt": "x", "best_of": 1}, protocol.CompletionRequest)
+    check_body({"model": "m", "input": "x", "store": True}, protocol.ResponsesRequest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "field", "says"),
+    [
+        ("ChatCompletionRequest", {"max_token": 3}, "max_token", "did you mean max_tokens?"),
+        ("ChatCompletionRequest", {"zzzz": 3}, "zzzz", "docs/surface.md"),
+        ("ChatCompletionRequest", {"store": True}, "store", "not kept"),
+        ("ChatCompletionRequest", {"functions": [{}]}, "functions", "use tools"),
+        ("ChatCompletionRequest", {"modalities": ["audio"]}, "modalities", "text"),
+        ("ChatCompletionRequest", {"lora_path": "x"}, "lora_path", "LoRA"),
+        ("CompletionRequest", {"best_of": 4}, "best_of", "sample several with n"),
+        ("CompletionRequest", {"suffix": "end"}, "suffix", "fill-in-the-middle"),
+        ("ResponsesRequest", {"truncation": "auto"}, "truncation", "refused whole"),
+        ("ResponsesRequest", {"max_tokens": 4}, "max_tokens", "max_output_tokens"),
+    ],
+)
+def test_an_openai_field_is_refused_by_name(
+    kind: str, values: dict[str, Any], field: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        check_body(values, getattr(protocol, kind))
+    assert refused.value.field == field
+    assert str(refused.value).startswith(f"{field}: ") and says in str(refused.value)
+    # Only what does not exist may be let through.
+    monkeypatch.setenv("SGLANG_MLX_ALLOW_UNKNOWN_FIELDS", "1")
+    if "is no field" in str(refused.value):
+        check_body(values, getattr(protocol, kind))
+    else:
+        with pytest.raises(RequestRefused):
+            check_body(values, getattr(protocol, kind))
 
 
 def test_a_plain_request_passes() -> None:
@@ -174,3 +240,24 @@ def test_json_that_parsing_keeps() -> None:
 def test_every_rule_is_one_of_three() -> None:
     rules = [rule for table in REGISTER.values() for rule in table.values()]
     assert all(isinstance(rule, Honoured | Irrelevant | Refused) for rule in rules)
+
+
+def test_document_is_fresh() -> None:
+    """`make docs` writes it."""
+    from pathlib import Path
+
+    from sglang_mlx_plugin.host.surface.document import as_markdown
+
+    document = Path(__file__).resolve().parents[2] / "docs" / "surface.md"
+    assert document.read_text() == as_markdown()
+
+
+def test_the_command_looks_a_name_up(capsys: pytest.CaptureFixture[str]) -> None:
+    from sglang_mlx_plugin.cli import main
+
+    assert main(["surface", "top_k", "tp-size"]) == 0
+    out = capsys.readouterr().out
+    assert "SamplingParams.top_k: honoured" in out
+    assert "ServerArgs.tp_size: refused" in out
+    assert main(["surface", "nowhere"]) == 1
+    assert "nowhere" in capsys.readouterr().err

@@ -108,6 +108,15 @@ ROWS: tuple[Contract, ...] = (
         breaks='text for true or false ("logprobs": "yes") is taken for true',
     ),
     Contract(
+        target=(
+            f"{_SRT}.entrypoints.openai.serving_responses.OpenAIServingResponses.create_responses"
+        ),
+        use="replace",
+        ours=f"{_ROUTES}.create_responses",
+        why="its route does not go through OpenAIServingBase.handle_request",
+        breaks="unknown fields of /v1/responses are dropped without a word",
+    ),
+    Contract(
         target=f"{_SRT}.entrypoints.http_server.serve_generate_request",
         use="replace",
         ours=f"{_ROUTES}.serve_generate_request",

@@ -11,11 +11,21 @@ from __future__ import annotations
 from ..rules import Rule
 from .check import RequestRefused, check_body, check_request, check_tokens
 from .native import EMBEDDING, GENERATE, SAMPLING
+from .openai import BEYOND, OPENAI
 
-__all__ = ["REGISTER", "RequestRefused", "check_body", "check_request", "check_tokens"]
+__all__ = [
+    "BEYOND",
+    "OPENAI",
+    "REGISTER",
+    "RequestRefused",
+    "check_body",
+    "check_request",
+    "check_tokens",
+]
 
 REGISTER: dict[str, dict[str, Rule]] = {
     "SamplingParams": SAMPLING,
     "GenerateReqInput": GENERATE,
     "EmbeddingReqInput": EMBEDDING,
+    **OPENAI,
 }

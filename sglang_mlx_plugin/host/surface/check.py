@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -16,10 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from sglang_mlx_plugin._env import is_set
+
 from ..rules import Refused
 from .native import EMBEDDING, GENERATE, SAMPLING
+from .openai import BEYOND, OPENAI
 
 __all__ = ["RequestRefused", "check_body", "check_request", "check_sampling", "check_tokens"]
+
+
+_ALLOW_UNKNOWN = "SGLANG_MLX_ALLOW_UNKNOWN_FIELDS"
 
 
 class RequestRefused(ValueError):
@@ -95,7 +102,7 @@ def check_tokens(token_ids: Any, vocab_size: int) -> None:
 
 
 def check_body(body: Any, request_type: Any) -> None:
-    """Refuse in a request's JSON what parsing it would silently change.
+    """Refuse in a request's JSON what parsing it would silently change or drop.
 
     Args:
         body: The parsed JSON of the client.
@@ -103,16 +110,41 @@ def check_body(body: Any, request_type: Any) -> None:
 
     Raises:
         RequestRefused: for text where true or false is meant, and true or false where a number
-            is meant.
+            is meant; for a field that MLX cannot honour; and, unless
+            ``SGLANG_MLX_ALLOW_UNKNOWN_FIELDS=1`` is set, for one that does not exist.
     """
     if not isinstance(body, Mapping):
         return
+    table = OPENAI.get(request_type.__name__)
+    if table is not None:
+        _check_names(body, {**BEYOND, **table}, _plain_fields(request_type))
     for name, kinds in _plain_fields(request_type).items():
         value = body.get(name)
         if isinstance(value, str) and bool in kinds and str not in kinds:
             raise RequestRefused(name, f"must be true or false, got the text {_show(value)}")
         if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
             raise RequestRefused(name, f"must be a number, got {str(value).lower()}")
+
+
+def _check_names(
+    body: Mapping[str, Any], table: Mapping[str, Any], fields: Mapping[str, Any]
+) -> None:
+    """Refuse a field that is not in the register, or in it as refused."""
+    for name, value in body.items():
+        rule = table.get(name)
+        if isinstance(rule, Refused) and _asks(value) and not rule.accepts(value):
+            _refuse(name, rule)
+        # A null is what a client sends for what it leaves out.
+        if rule is None and name not in fields and value is not None:
+            if is_set(_ALLOW_UNKNOWN, os.environ):
+                continue
+            near = difflib.get_close_matches(str(name), [*table, *fields], 1)
+            hint = f"did you mean {near[0]}?" if near else "see docs/surface.md for those there are"
+            raise RequestRefused(
+                str(name),
+                f"is no field of this request; {hint} (the server drops unknown fields if it is "
+                f"started with {_ALLOW_UNKNOWN}=1)",
+            )
 
 
 def _refuse(name: str, rule: Any) -> typing.NoReturn:

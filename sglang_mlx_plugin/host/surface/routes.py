@@ -14,6 +14,7 @@ from typing import Any
 from .check import RequestRefused, check_body, check_request, check_sampling, check_tokens
 
 __all__ = [
+    "create_responses",
     "generate_contract_error",
     "generate_request",
     "handle_request",
@@ -53,6 +54,18 @@ async def handle_request(
     try:
         # Starlette keeps the parsed body, so this parses nothing again. A form (audio) is none.
         if raw_request is not None and "form" not in raw_request.headers.get("content-type", ""):
+            check_body(await raw_request.json(), type(request))
+    except RequestRefused as refused:
+        return serving.create_error_response(str(refused), param=refused.field)
+    return await original(serving, request, raw_request)
+
+
+async def create_responses(
+    original: Callable[..., Any], serving: Any, request: Any, raw_request: Any = None
+) -> Any:
+    """AROUND `OpenAIServingResponses.create_responses`: as `handle_request`."""
+    try:
+        if raw_request is not None:
             check_body(await raw_request.json(), type(request))
     except RequestRefused as refused:
         return serving.create_error_response(str(refused), param=refused.field)
