@@ -8,6 +8,7 @@ hooked, replaced or restored what, or when.
 from __future__ import annotations
 
 import pkgutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,6 +28,8 @@ class Hook:
         essential: Without it nothing is MLX's; no setting lets a launch go on.
         only_if_loaded: Registered only where SGLang has loaded the module by itself: importing
             the HTTP server into a process that embeds an `Engine` would be waste.
+        loaded_with: A module that loads the target's later: where it is loaded, this counts as
+            loaded too.
     """
 
     target: str
@@ -35,6 +38,12 @@ class Hook:
     fails: str
     essential: bool = False
     only_if_loaded: bool = False
+    loaded_with: str = ""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether SGLang has loaded the target's module, or is sure to."""
+        return self.module in sys.modules or self.loaded_with in sys.modules
 
     @property
     def module(self) -> str:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -260,6 +259,7 @@ HOOKS: tuple[Hook, ...] = (
         "AROUND",
         "unknown fields of /v1/responses are dropped without a word",
         only_if_loaded=True,
+        loaded_with="sglang.srt.entrypoints.http_server",
     ),
     *releases.hooks_of_later_releases(),
 )
@@ -287,9 +287,7 @@ def register_hooks(*, everything: bool = False) -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     for hook in HOOKS:
-        wanted = hook.module in sys.modules or (
-            not hook.only_if_loaded and (everything or hook.module in _EARLY)
-        )
+        wanted = hook.loaded or (not hook.only_if_loaded and (everything or hook.module in _EARLY))
         if wanted and hook not in _registered:
             _registered.append(hook)
             HookRegistry.register(hook.target, hook.function, HookType[hook.kind], source=_source())

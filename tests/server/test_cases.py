@@ -245,6 +245,28 @@ SCHEMA = {
 }
 
 
+@pytest.mark.parametrize(
+    ("route", "body", "field"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, "max_token"),
+        ("/v1/completions", {"prompt": "x"}, "best_of"),
+        ("/v1/responses", {"input": "x"}, "max_tokens"),
+    ],
+)
+def test_22_an_openai_field_that_would_be_dropped(
+    server: Server, route: str, body: dict[str, Any], field: str
+) -> None:
+    """Unknown, or known and ignored by SGLang: 400 with its name, and without it an answer."""
+    # /v1/responses alone looks at the model's name.
+    served = server.get("/v1/models")["data"][0]["id"]
+    body = {"model": served, **body}
+    status, answer = server.try_post(route, {**body, field: 5})
+    assert status == 400, answer
+    error = answer.get("error", answer)
+    assert error["param"] == field and error["message"].startswith(f"{field}: ")
+    assert server.try_post(route, {**body, field: None})[0] == 200
+
+
 def test_25_a_document_that_does_not_fit(server: Server) -> None:
     answer = server.post(
         "/v1/chat/completions",
