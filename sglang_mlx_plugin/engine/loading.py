@@ -153,7 +153,8 @@ def _first_line(error: Exception) -> str:
     line = lines[0]
     if line.rstrip().endswith(":") and len(lines) > 1:
         # mlx-lm lists missing or unexpected parameters from the second line on.
-        line = f"{line.rstrip()} {lines[1].strip()}"
+        more = " and more" if len(lines) > 2 else ""
+        line = f"{line.rstrip()} {lines[1].strip().rstrip(',')}{more}"
     if isinstance(error, KeyError):
         line = f"config.json lacks {line}"
     return line if line.endswith(".") else f"{line}."

@@ -24,7 +24,7 @@ from typing import Any
 from sglang_mlx_plugin import entrypoints
 from sglang_mlx_plugin.hooks import get_hooks, get_manager
 
-from . import arguments, hybrid, releases
+from . import arguments, control, hybrid, releases
 from .errors import one_sentence, stop_launch
 from .failure_note import end_child, waiting_for_children
 from .hook import Hook
@@ -260,6 +260,32 @@ HOOKS: tuple[Hook, ...] = (
         "unknown fields of /v1/responses are dropped without a word",
         only_if_loaded=True,
         loaded_with="sglang.srt.entrypoints.http_server",
+    ),
+    Hook(
+        "sglang.srt.managers.scheduler.Scheduler.init_request_dispatcher",
+        control.init_request_dispatcher,
+        "AROUND",
+        "a request about weights ends the server",
+    ),
+    Hook(
+        "sglang.srt.managers.tokenizer_control_mixin.TokenizerControlMixin.get_weights_by_name",
+        control.get_weights_by_name,
+        "AROUND",
+        "weights are asked for and nothing is said",
+    ),
+    Hook(
+        "sglang.srt.managers.tokenizer_control_mixin."
+        "TokenizerControlMixin.release_memory_occupation",
+        control.release_memory_occupation,
+        "AROUND",
+        "memory is said to be released and is not",
+    ),
+    Hook(
+        "sglang.srt.managers.tokenizer_control_mixin."
+        "TokenizerControlMixin.resume_memory_occupation",
+        control.resume_memory_occupation,
+        "AROUND",
+        "memory is said to be taken again and is not",
     ),
     *releases.hooks_of_later_releases(),
 )

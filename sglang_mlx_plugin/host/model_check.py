@@ -245,8 +245,8 @@ def _read_json(path: Path, consequence: str) -> dict[str, Any]:
 def _refuse_file(path: Path) -> None:
     if path.suffix == ".gguf":
         stop_launch(
-            f"{path} is a GGUF file, which MLX does not serve directly; give a folder with "
-            "safetensors weights (python -m mlx_lm convert makes one from the original model)"
+            f"{path} is a GGUF file, which MLX does not serve directly; convert it once with "
+            f"`sglang-mlx fetch-model --from-gguf {path}` and serve the folder that it prints"
         )
     stop_launch(
         f"--model-path {path} is a file; give the folder with config.json and safetensors weights"

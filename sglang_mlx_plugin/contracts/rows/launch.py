@@ -5,6 +5,7 @@ from ..contract import Contract, group
 _SRT = "sglang.srt"
 _OURS = "sglang_mlx_plugin.host.launch"
 _ROUTES = "sglang_mlx_plugin.host.surface.routes"
+_CONTROL = "sglang_mlx_plugin.host.control"
 
 ROWS: tuple[Contract, ...] = (
     Contract(
@@ -84,6 +85,34 @@ ROWS: tuple[Contract, ...] = (
         why="puts our worker where SGLang builds its own",
         breaks="the model is served by torch, or not at all",
         gone_when="SGLang asks the platform for the worker's class",
+    ),
+    Contract(
+        target=f"{_SRT}.managers.scheduler.Scheduler.init_request_dispatcher",
+        use="replace",
+        ours=f"{_CONTROL}.init_request_dispatcher",
+        why="requests about weights are refused before a method meant for torch sees them",
+        breaks="a request about weights ends the server",
+    ),
+    Contract(
+        target=f"{_SRT}.managers.tokenizer_control_mixin.TokenizerControlMixin.get_weights_by_name",
+        use="replace",
+        ours=f"{_CONTROL}.get_weights_by_name",
+        why="the answer of its scheduler has room for no sentence",
+        breaks="weights are asked for and nothing is said",
+    ),
+    Contract(
+        target=f"{_SRT}.managers.tokenizer_control_mixin.TokenizerControlMixin.release_memory_occupation",
+        use="replace",
+        ours=f"{_CONTROL}.release_memory_occupation",
+        why="the answer of its scheduler has room for no sentence",
+        breaks="memory is said to be released and is not",
+    ),
+    Contract(
+        target=f"{_SRT}.managers.tokenizer_control_mixin.TokenizerControlMixin.resume_memory_occupation",
+        use="replace",
+        ours=f"{_CONTROL}.resume_memory_occupation",
+        why="the answer of its scheduler has room for no sentence",
+        breaks="memory is said to be taken again and is not",
     ),
     Contract(
         target=f"{_SRT}.managers.tokenizer_manager.TokenizerManager.generate_request",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import functools
 import os
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -23,10 +24,23 @@ from ..rules import Refused
 from .native import EMBEDDING, GENERATE, SAMPLING
 from .openai import BEYOND, OPENAI
 
-__all__ = ["RequestRefused", "check_body", "check_request", "check_sampling", "check_tokens"]
+__all__ = [
+    "MOST_ANSWERS",
+    "RequestRefused",
+    "check_body",
+    "check_logprobs",
+    "check_names",
+    "check_request",
+    "check_sampling",
+    "check_tokens",
+]
 
 
 _ALLOW_UNKNOWN = "SGLANG_MLX_ALLOW_UNKNOWN_FIELDS"
+
+# Answers to one prompt: each is a request of its own, and a million of them is a server that
+# has run out of memory.
+MOST_ANSWERS = 1024
 
 
 class RequestRefused(ValueError):
@@ -117,7 +131,7 @@ def check_body(body: Any, request_type: Any) -> None:
         return
     table = OPENAI.get(request_type.__name__)
     if table is not None:
-        _check_names(body, {**BEYOND, **table}, _plain_fields(request_type))
+        check_names(body, {**BEYOND, **table}, _plain_fields(request_type))
     for name, kinds in _plain_fields(request_type).items():
         value = body.get(name)
         if isinstance(value, str) and bool in kinds and str not in kinds:
@@ -126,10 +140,19 @@ def check_body(body: Any, request_type: Any) -> None:
             raise RequestRefused(name, f"must be a number, got {str(value).lower()}")
 
 
-def _check_names(
+def check_names(
     body: Mapping[str, Any], table: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> None:
-    """Refuse a field that is not in the register, or in it as refused."""
+    """Refuse a field that is not in the register, or in it as refused.
+
+    Args:
+        body: The parsed JSON of the client.
+        table: Rules by field.
+        fields: More names that are fields.
+
+    Raises:
+        RequestRefused: with the field's name.
+    """
     for name, value in body.items():
         rule = table.get(name)
         if isinstance(rule, Refused) and _asks(value) and not rule.accepts(value):
@@ -186,8 +209,39 @@ def _check_sampling(parameters: Mapping[str, Any]) -> None:
             text = str(error)
             raise RequestRefused(name, f"{text[:1].lower()}{text[1:]}".replace("`", "")) from None
     count = parameters.get("n")
-    if count is not None and count < 1:
-        raise RequestRefused("n", f"must be at least 1, got {count}")
+    if count is not None and not 1 <= count <= MOST_ANSWERS:
+        raise RequestRefused("n", f"must be from 1 to {MOST_ANSWERS}, got {count}")
+    _check_stops(parameters)
+
+
+def _check_stops(parameters: Mapping[str, Any]) -> None:
+    stop, patterns = parameters.get("stop"), parameters.get("stop_regex")
+    if "" in ([stop] if isinstance(stop, str) else stop or []):
+        raise RequestRefused("stop", "must not be empty: every answer ends in it at once")
+    for pattern in [patterns] if isinstance(patterns, str) else patterns or []:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise RequestRefused("stop_regex", f"{_show(pattern)} is no pattern: {error}") from None
+
+
+def check_logprobs(request: Any, vocab_size: int) -> None:
+    """Refuse numbers of top logprobs that are none.
+
+    Args:
+        request: SGLang's request for one prompt.
+        vocab_size: Tokens that the model knows.
+
+    Raises:
+        RequestRefused: for ``top_logprobs_num``.
+    """
+    asked = getattr(request, "top_logprobs_num", None)
+    for number in asked if isinstance(asked, list) else [asked]:
+        if number is not None and not 0 <= number <= vocab_size:
+            raise RequestRefused(
+                "top_logprobs_num",
+                f"must be from 0 to {vocab_size}, the model's vocabulary, got {number}",
+            )
 
 
 def _check_logit_bias(value: Any) -> None:

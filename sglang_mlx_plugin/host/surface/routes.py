@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .check import RequestRefused, check_body, check_request, check_sampling, check_tokens
+from .check import (
+    RequestRefused,
+    check_body,
+    check_logprobs,
+    check_names,
+    check_request,
+    check_sampling,
+    check_tokens,
+)
+from .native import GENERATE
 
 __all__ = [
     "create_responses",
@@ -45,6 +54,7 @@ def validate_one_request(
     """
     original(manager, obj, input_ids)
     check_tokens(input_ids, manager.model_config.vocab_size)
+    check_logprobs(obj, manager.model_config.vocab_size)
 
 
 async def handle_request(
@@ -87,6 +97,7 @@ def generate_contract_error(original: Callable[..., str | None], body: Any) -> s
     """AROUND `http_server.generate_contract_error`: upstream's words name no field."""
     try:
         if isinstance(body, dict):
+            check_names(body, {}, GENERATE)
             check_sampling(body.get("sampling_params"))
     except RequestRefused as refused:
         return str(refused)
