@@ -92,11 +92,39 @@ def check_model_folder(
         LaunchError: with one sentence on the first thing that is wrong.
     """
     config = _read_json(folder / "config.json", "the model folder is not complete")
+    _check_sizes(folder, config)
     if builtin_loader:
         _check_model_type(folder, config, trust_remote_code)
         _check_weights(folder)
     if tokenizer is not None and tokenizer.is_dir():
         _check_tokenizer(tokenizer)
+
+
+# What every reader of a config.json counts with: a number above 0 where it is given at all.
+_SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "vocab_size",
+)
+
+
+def _check_sizes(folder: Path, config: dict[str, Any]) -> None:
+    inner = config.get("text_config")
+    for part in (config, inner if isinstance(inner, dict) else {}):
+        for name in _SIZES:
+            value = part.get(name)
+            # Some families give a list, one number for each layer.
+            if value is None or isinstance(value, list):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                stop_launch(
+                    f"{folder / 'config.json'} is damaged: {name} is {value!r}, and must be a "
+                    "whole number above 0"
+                )
 
 
 @cache

@@ -19,6 +19,7 @@ from sglang_mlx_plugin.host.surface import (
     check_request,
     check_tokens,
 )
+from sglang_mlx_plugin.host.surface.check import check_logprobs
 
 io_struct = pytest.importorskip("sglang.srt.managers.io_struct")
 sampling_params = pytest.importorskip("sglang.srt.sampling.sampling_params")
@@ -261,3 +262,32 @@ def test_the_command_looks_a_name_up(capsys: pytest.CaptureFixture[str]) -> None
     assert "ServerArgs.tp_size: refused" in out
     assert main(["surface", "nowhere"]) == 1
     assert "nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field", "says"),
+    [
+        ({"n": 1_000_000}, "n", "from 1 to 1024"),
+        ({"stop": ""}, "stop", "must not be empty"),
+        ({"stop": ["a", ""]}, "stop", "must not be empty"),
+        ({"stop_regex": "((("}, "stop_regex", "is no pattern"),
+        ({"stop_regex": ["a", "["]}, "stop_regex", "is no pattern"),
+    ],
+)
+def test_a_stop_or_a_number_of_answers_that_cannot_be(
+    parameters: dict[str, Any], field: str, says: str
+) -> None:
+    with pytest.raises(RequestRefused, match=says) as refused:
+        check_request(generate(sampling_params=parameters))
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("number", [-1, 101, [2, -1]])
+def test_top_logprobs_are_between_none_and_all(number: Any) -> None:
+    request = generate()
+    request.top_logprobs_num = number
+    with pytest.raises(RequestRefused, match="from 0 to 100"):
+        check_logprobs(request, 100)
+    for fine in (None, 0, 100, [1, None]):
+        request.top_logprobs_num = fine
+        check_logprobs(request, 100)

@@ -172,6 +172,14 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 COMPLETION = {"prompt": "hi", "max_tokens": 3}
 NATIVE: dict[str, Any] = {"text": "hi"}
 
+INIT_GROUP = {
+    "master_address": "127.0.0.1",
+    "master_port": 29999,
+    "rank_offset": 1,
+    "world_size": 2,
+    "group_name": "g",
+}
+
 BAD: list[tuple[str, dict[str, Any], str, Any]] = [
     ("/v1/chat/completions", CHAT, "temperature", "x"),
     ("/v1/chat/completions", CHAT, "n", 0),
@@ -191,6 +199,9 @@ BAD: list[tuple[str, dict[str, Any], str, Any]] = [
     ("/generate", NATIVE, "sampling_params", {"n": 0}),
     ("/generate", NATIVE, "sampling_params", {"n": -1}),
     ("/generate", NATIVE, "sampling_params", {"temprature": 1}),
+    ("/generate", NATIVE, "sampling_params", {"n": 10**6}),
+    ("/generate", NATIVE, "sampling_params", {"stop_regex": "((("}),
+    ("/generate", NATIVE, "top_logprobs_num", -1),
     ("/generate", NATIVE, "return_hidden_states", True),
     ("/generate", NATIVE, "custom_logit_processor", "{}"),
     ("/generate", NATIVE, "image_data", "cat.png"),
@@ -243,6 +254,26 @@ SCHEMA = {
     "required": ["city", "capital"],
     "additionalProperties": False,
 }
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/update_weights_from_disk", {"model_path": "/nowhere"}),
+        ("/get_weights_by_name", {"name": "model.embed_tokens.weight"}),
+        ("/release_memory_occupation", {}),
+        ("/resume_memory_occupation", {}),
+        ("/init_weights_update_group", INIT_GROUP),
+        ("/weights_checker", {"action": "snapshot"}),
+        ("/load_lora_adapter", {"lora_name": "a", "lora_path": "/nowhere"}),
+    ],
+)
+def test_22_a_request_about_weights_is_refused_and_ends_nothing(
+    server: Server, route: str, body: dict[str, Any]
+) -> None:
+    status, answer = server.try_post(route, body)
+    assert status == 400, answer
+    assert server.generate(text="hi", max_new_tokens=2)["output_ids"]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,13 @@ def refuse_unsupported(server_args: Any) -> None:
         if isinstance(rule, Refused) and not rule.accepts(value):
             asked = flag_of(name) if value is True else f"{flag_of(name)} {_show(value)}"
             stop_launch(f"{asked}: {rule.why}; {rule.instead}.")
+    running = server_args.max_running_requests
+    if running is not None and running < 1:
+        # The resolver says the same, but only when the model is loaded.
+        stop_launch(
+            f"--max-running-requests {running} lets no request run; give 1 or more, or leave it out "
+            "to size it from memory."
+        )
 
 
 def warn_irrelevant(server_args: Any) -> None:
