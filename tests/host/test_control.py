@@ -21,9 +21,9 @@ class Inner:
 
 
 def bare(name: str) -> Any:
-    """A request of this type, whatever its fields."""
-    kind = getattr(io_struct, name)
-    return kind.__new__(kind)
+    """A request whose type has this name, which is all that is looked at."""
+    assert hasattr(io_struct, name)
+    return type(name, (), {})()
 
 
 @pytest.mark.parametrize("name", control.REFUSED)
@@ -42,7 +42,7 @@ def test_what_mlx_cannot_do_is_refused_without_trying(name: str) -> None:
 
 def test_a_failure_is_an_answer_where_it_can_be() -> None:
     guard = control.GuardedDispatcher(Inner())
-    answer = guard(io_struct.ProfileReq(type=io_struct.ProfileReqType.START_PROFILE))
+    answer = guard(bare("ProfileReq"))
     assert answer.success is False and "no such tensor" in answer.message
     # A prompt's failure is the scheduler's, as ever.
     with pytest.raises(AttributeError):

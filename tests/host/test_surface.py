@@ -267,7 +267,7 @@ def test_the_command_looks_a_name_up(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("parameters", "field", "says"),
     [
-        ({"n": 1_000_000}, "n", "from 1 to 1024"),
+        ({"n": 1_000_000}, "n", "at most 1024"),
         ({"stop": ""}, "stop", "must not be empty"),
         ({"stop": ["a", ""]}, "stop", "must not be empty"),
         ({"stop_regex": "((("}, "stop_regex", "is no pattern"),

@@ -87,6 +87,12 @@ ROWS: tuple[Contract, ...] = (
         gone_when="SGLang asks the platform for the worker's class",
     ),
     Contract(
+        target=f"{_SRT}.managers.io_struct",
+        use="import",
+        why="the types of the answers that say no are looked up there",
+        breaks="a request about weights ends the server",
+    ),
+    Contract(
         target=f"{_SRT}.managers.scheduler.Scheduler.init_request_dispatcher",
         use="replace",
         ours=f"{_CONTROL}.init_request_dispatcher",

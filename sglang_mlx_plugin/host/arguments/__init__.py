@@ -93,8 +93,8 @@ def refuse_unsupported(server_args: Any) -> None:
     if running is not None and running < 1:
         # The resolver says the same, but only when the model is loaded.
         stop_launch(
-            f"--max-running-requests {running} lets no request run; give 1 or more, or leave it out "
-            "to size it from memory."
+            f"--max-running-requests {running} lets no request run; give 1 or more, or leave it "
+            "out to size it from memory."
         )
 
 

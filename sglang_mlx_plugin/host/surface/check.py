@@ -70,6 +70,10 @@ def check_request(request: Any) -> None:
     for name, rule in GENERATE.items():
         if isinstance(rule, Refused) and _asks(getattr(request, name, None)):
             _refuse(name, rule)
+    asked = getattr(request, "top_logprobs_num", None)
+    for number in asked if isinstance(asked, list) else [asked]:
+        if isinstance(number, int) and number < 0:
+            raise RequestRefused("top_logprobs_num", f"must be at least 0, got {number}")
     check_sampling(request.sampling_params)
 
 
@@ -210,7 +214,7 @@ def _check_sampling(parameters: Mapping[str, Any]) -> None:
             raise RequestRefused(name, f"{text[:1].lower()}{text[1:]}".replace("`", "")) from None
     count = parameters.get("n")
     if count is not None and not 1 <= count <= MOST_ANSWERS:
-        raise RequestRefused("n", f"must be from 1 to {MOST_ANSWERS}, got {count}")
+        raise RequestRefused("n", f"must be at least 1 and at most {MOST_ANSWERS}, got {count}")
     _check_stops(parameters)
 
 
